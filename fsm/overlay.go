@@ -1,0 +1,211 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
+
+// cellOverhead is what a cell costs beside key and value, for the cache's bound.
+const cellOverhead = 160
+
+// cell is one item in memory: dirty, or clean and cached.
+type cell struct {
+	key storage.Key
+	// value is never modified in place; nil means that the item does not exist.
+	value []byte
+	// held tells whether the overlay's map has this cell.
+	held bool
+	// cut is the number of the batch with the item's latest change, at position
+	// pos; zero when the store holds that change.
+	cut uint64
+	pos int
+	// prev and next link the clean cells.
+	prev, next *cell
+}
+
+// batch collects the items changed since the previous cut, each once, in the order
+// of their first change. cells[i] is the cell of items[i].
+type batch struct {
+	number uint64
+	items  []storage.Item
+	cells  []*cell
+	// counted is the number of items that count for the batch size.
+	counted int
+	mark    storage.Mark
+}
+
+// overlay is the part of a group's state that is in memory: everything the store
+// does not hold yet, and some of what it does. Its methods need the machine's lock,
+// for writing unless they say otherwise, except pending.
+type overlay struct {
+	cells map[storage.Key]*cell
+	// open takes changes; sealed are whole, oldest first, never modified.
+	open   batch
+	sealed []batch
+	clean  cache
+	// pending is the number of items in open and sealed.
+	pending atomic.Int64
+}
+
+func (o *overlay) reset() {
+	o.cells = make(map[storage.Key]*cell)
+	o.open = batch{number: o.open.number + 1}
+	o.sealed = nil
+	o.clean = cache{limit: o.clean.limit}
+	o.pending.Store(0)
+}
+
+// keep adds a cell whose value the store holds to the cached ones.
+func (o *overlay) keep(c *cell) {
+	if !c.held {
+		o.cells[c.key] = c
+		c.held = true
+	}
+	o.clean.push(c)
+	for evicted := o.clean.overflow(); evicted != nil; evicted = o.clean.overflow() {
+		delete(o.cells, evicted.key)
+		evicted.held = false
+	}
+}
+
+// set gives c a new value, nil to delete it, as a change of the open batch.
+func (o *overlay) set(c *cell, value []byte) {
+	if c.cut == o.open.number {
+		c.value = value
+		o.open.items[c.pos].Value = value
+		return
+	}
+	switch {
+	case !c.held:
+		o.cells[c.key] = c
+		c.held = true
+	case c.cut == 0:
+		o.clean.remove(c)
+	}
+	c.value, c.cut, c.pos = value, o.open.number, len(o.open.items)
+	o.open.items = append(o.open.items, storage.Item{Key: c.key, Value: value})
+	o.open.cells = append(o.open.cells, c)
+	if c.key.Section != storage.SectionDedup {
+		o.open.counted++
+	}
+	o.pending.Add(1)
+}
+
+// seal ends the open batch; mark is the state it leads to.
+func (o *overlay) seal(mark storage.Mark) {
+	o.open.mark = mark
+	o.sealed = append(o.sealed, o.open)
+	size := len(o.open.items)
+	o.open = batch{
+		number: o.open.number + 1,
+		items:  make([]storage.Item, 0, size),
+		cells:  make([]*cell, 0, size),
+	}
+}
+
+// written drops the oldest sealed batch: the store holds it. Items that no later
+// batch changed become clean.
+func (o *overlay) written() {
+	done := o.sealed[0]
+	o.sealed = slices.Delete(o.sealed, 0, 1)
+	for _, c := range done.cells {
+		if c.cut != done.number {
+			continue
+		}
+		c.cut = 0
+		if c.value == nil {
+			delete(o.cells, c.key)
+			c.held = false
+			continue
+		}
+		o.keep(c)
+	}
+	o.pending.Add(-int64(len(done.items)))
+}
+
+// dirtyView is the dirty items at one moment. Nothing in it is modified later.
+type dirtyView struct {
+	sealed []batch
+	open   []storage.Item
+}
+
+// view captures the dirty items. It needs the lock for reading only.
+func (o *overlay) view() dirtyView {
+	return dirtyView{sealed: slices.Clone(o.sealed), open: slices.Clone(o.open.items)}
+}
+
+// under returns the items of the view below prefix, the latest change of each,
+// sorted by key.
+func (v dirtyView) under(section storage.Section, prefix string) []storage.Item {
+	var found []storage.Item
+	take := func(items []storage.Item) {
+		for _, it := range items {
+			if it.Key.Section == section && strings.HasPrefix(it.Key.Bytes, prefix) {
+				found = append(found, it)
+			}
+		}
+	}
+	for _, b := range v.sealed {
+		take(b.items)
+	}
+	take(v.open)
+	// Stable, so that of equal keys the latest change stays last.
+	slices.SortStableFunc(found, func(a, b storage.Item) int { return strings.Compare(a.Key.Bytes, b.Key.Bytes) })
+	latest := found[:0]
+	for i, it := range found {
+		if i+1 < len(found) && found[i+1].Key == it.Key {
+			continue
+		}
+		latest = append(latest, it)
+	}
+	return latest
+}
+
+// cache orders the clean cells by last use and bounds their bytes.
+type cache struct {
+	// oldest and newest are the ends of the list; nil when it is empty.
+	oldest, newest *cell
+	bytes, limit   int
+}
+
+func cost(c *cell) int { return cellOverhead + len(c.key.Bytes) + len(c.value) }
+
+func (l *cache) push(c *cell) {
+	c.prev, c.next = l.newest, nil
+	if l.newest == nil {
+		l.oldest = c
+	} else {
+		l.newest.next = c
+	}
+	l.newest = c
+	l.bytes += cost(c)
+}
+
+func (l *cache) remove(c *cell) {
+	if c.prev == nil {
+		l.oldest = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		l.newest = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+	l.bytes -= cost(c)
+}
+
+// overflow takes the cell that was unused for the longest time out of a cache over
+// its limit; nil when it is within.
+func (l *cache) overflow() *cell {
+	if l.bytes <= l.limit {
+		return nil
+	}
+	c := l.oldest
+	l.remove(c)
+	return c
+}

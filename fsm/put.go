@@ -1,0 +1,92 @@
+package fsm
+
+import (
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/crdt"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol"
+)
+
+// applyPut merges one record, once per dedup id.
+func applyPut(r *run, c command.Raw) (command.Result, error) {
+	put, err := command.DecodePut(c)
+	if err != nil {
+		return command.Result{}, err
+	}
+	if put.Dedup == "" {
+		return r.mergeRecord(put)
+	}
+	id := outcomeID(put.Dedup)
+	if res, repeated := r.machine.window.find(id); repeated {
+		return res, nil
+	}
+	res, err := r.mergeRecord(put)
+	if err != nil {
+		return command.Result{}, err
+	}
+	return res, r.remember(id, res)
+}
+
+func (r *run) mergeRecord(put command.Put) (command.Result, error) {
+	var scratch [256]byte
+	key := appendRecordKey(scratch[:0], put.Map, put.Key)
+	// Proposers refuse these sizes too; a store would fail on them.
+	size := 2*recordOverhead + len(put.Record.Timestamp.NodeID) + len(put.Record.Value)
+	if len(key) > storage.MaxKeyBytes || size > storage.MaxValueBytes {
+		return r.refused(protocol.CodeTooLarge, "map name, key or value is too long"), nil
+	}
+	c, err := r.lookup(storage.SectionRecords, key)
+	if err != nil {
+		return command.Result{}, err
+	}
+	var met *protocol.Record
+	if c.value != nil {
+		rec, err := decodeRecord(c.value)
+		if err != nil {
+			return command.Result{}, err
+		}
+		met = &rec
+	}
+	merged, won := crdt.Merge(met, r.effective(put, met))
+	r.raiseClock(merged.Timestamp)
+	if !won {
+		return r.unchanged(), nil
+	}
+	r.store(c, put, merged, met)
+	return r.changed(), nil
+}
+
+// effective is the record that put asks to merge with the record that it meets:
+// the writer's own, or stamped by the proposer.
+func (r *run) effective(put command.Put, met *protocol.Record) protocol.Record {
+	rec := put.Record
+	if !put.Stamped {
+		return rec
+	}
+	rec.Timestamp = r.stamp()
+	if put.Overwrite && met != nil {
+		rec.Timestamp = crdt.Above(met.Timestamp, rec.Timestamp)
+	}
+	return rec
+}
+
+// store makes rec, which won over met, the record in c.
+func (r *run) store(c *cell, put command.Put, rec protocol.Record, met *protocol.Record) {
+	encoded := encodeRecord(rec)
+	r.set(c, encoded)
+	if !r.collect {
+		return
+	}
+	if n := len(rec.Value); n > 0 {
+		// The state's own copy, which does not keep the log entry alive.
+		rec.Value = encoded[len(encoded)-n:]
+	}
+	r.event(Change{
+		Section: storage.SectionRecords,
+		Map:     put.Map,
+		Key:     put.Key,
+		Record:  rec,
+		Existed: met != nil && !met.IsTombstone(),
+		Origin:  put.Origin,
+	})
+}

@@ -1,0 +1,143 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol"
+)
+
+// Get returns a record, tombstones included, and whether there is one. The Value
+// must not be modified. It sees every entry that Apply has returned from. Errors:
+// ErrStopped, ErrClosed, and those of the store, storage.ErrCorrupt among them.
+func (m *Machine) Get(mapName, key string) (protocol.Record, bool, error) {
+	var scratch [256]byte
+	value, err := m.value(appendRecordKey(scratch[:0], mapName, key))
+	if err == nil && value == nil {
+		return protocol.Record{}, false, nil
+	}
+	var rec protocol.Record
+	if err == nil {
+		rec, err = decodeRecord(value)
+	}
+	if err != nil {
+		return protocol.Record{}, false, fmt.Errorf("get record: %w", err)
+	}
+	return rec, true, nil
+}
+
+// value returns the bytes of a record that nobody modifies, nil if there is none.
+func (m *Machine) value(key []byte) ([]byte, error) {
+	m.mu.RLock()
+	if m.err != nil {
+		defer m.mu.RUnlock()
+		return nil, m.err
+	}
+	if c := m.overlay.cells[storage.Key{Section: storage.SectionRecords, Bytes: string(key)}]; c != nil {
+		defer m.mu.RUnlock()
+		return c.value, nil
+	}
+	// Opened under the lock: while the overlay lacks the item, the store has its
+	// present value.
+	reader, err := m.store.NewReader()
+	m.mu.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	stored, err := reader.Get(m.group, storage.Key{Section: storage.SectionRecords, Bytes: string(key)})
+	if err != nil || stored == nil {
+		return nil, err
+	}
+	return append([]byte{}, stored...), nil
+}
+
+// Scan calls fn for every record of a map in key order, tombstones included, until
+// fn returns false. It shows the state at index, which it returns, whatever is
+// applied meanwhile; fn may keep what it is given but must not modify the Value.
+// No lock is held while fn runs, but a view of the store is open: fn must not
+// linger. Errors as in Get; records before a damaged one have been shown.
+func (m *Machine) Scan(mapName string, fn func(key string, rec protocol.Record) bool) (index uint64, err error) {
+	reader, dirty, index, err := m.capture()
+	if err != nil {
+		return 0, fmt.Errorf("scan map: %w", err)
+	}
+	defer reader.Close()
+	prefix := mapPrefix(mapName)
+	s := scan{prefix: prefix, dirty: dirty.under(storage.SectionRecords, prefix), fn: fn}
+	err = reader.Scan(m.group, storage.SectionRecords, prefix, "", s.stored)
+	if err == nil {
+		s.finish()
+		err = s.err
+	}
+	if err != nil {
+		return index, fmt.Errorf("scan map: %w", err)
+	}
+	return index, nil
+}
+
+// capture takes a consistent view of the state: the store's and what lies over it.
+func (m *Machine) capture() (storage.Reader, dirtyView, uint64, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.err != nil {
+		return nil, dirtyView{}, 0, m.err
+	}
+	reader, err := m.store.NewReader()
+	if err != nil {
+		return nil, dirtyView{}, 0, err
+	}
+	return reader, m.overlay.view(), m.mark.Index, nil
+}
+
+// scan merges the stored records of a map with the dirty ones, in key order. A dirty
+// item hides the stored one.
+type scan struct {
+	prefix string
+	// dirty is what is not shown yet, in key order.
+	dirty []storage.Item
+	fn    func(string, protocol.Record) bool
+	// done is set when fn has had enough or err is set.
+	done bool
+	err  error
+}
+
+// stored shows a stored record after the dirty ones before it.
+func (s *scan) stored(key string, value []byte) bool {
+	for len(s.dirty) > 0 && s.dirty[0].Key.Bytes < key && !s.done {
+		s.next()
+	}
+	switch {
+	case s.done:
+	case len(s.dirty) > 0 && s.dirty[0].Key.Bytes == key:
+		s.next()
+	default:
+		s.show(key, append([]byte{}, value...))
+	}
+	return !s.done
+}
+
+// finish shows the dirty records behind the last stored one.
+func (s *scan) finish() {
+	for len(s.dirty) > 0 && !s.done {
+		s.next()
+	}
+}
+
+// next shows the first dirty record, unless it is deleted.
+func (s *scan) next() {
+	it := s.dirty[0]
+	s.dirty = s.dirty[1:]
+	if it.Value != nil {
+		s.show(it.Key.Bytes, it.Value)
+	}
+}
+
+func (s *scan) show(key string, value []byte) {
+	rec, err := decodeRecord(value)
+	if err != nil {
+		s.done, s.err = true, err
+		return
+	}
+	s.done = !s.fn(key[len(s.prefix):], rec)
+}

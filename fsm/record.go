@@ -1,0 +1,83 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/quorate/quorate/fsm/codec"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol"
+)
+
+// recordFormat is the first byte of every stored record.
+const recordFormat = 1
+
+// recordOverhead is room for a record's fields beside node id and value, as they
+// usually are; it only sizes buffers.
+const recordOverhead = 24
+
+// appendRecordKey appends the storage key of a record: the map name with its
+// length in front, then the key. So any bytes are legal in both, and the keys of
+// one map are one range, in key order.
+func appendRecordKey(dst []byte, mapName, key string) []byte {
+	dst = codec.AppendText(dst, mapName)
+	return append(dst, key...)
+}
+
+// splitRecordKey takes a storage key apart. The results alias it.
+func splitRecordKey(bytes string) (mapName, key string, err error) {
+	// The uvarint needs a byte slice; ten bytes hold any.
+	var head [binary.MaxVarintLen64]byte
+	n, width := binary.Uvarint(head[:copy(head[:], bytes)])
+	if width <= 0 || n > uint64(len(bytes)-width) {
+		return "", "", fmt.Errorf("record key %q: %w", bytes, storage.ErrCorrupt)
+	}
+	rest := bytes[width:]
+	return rest[:n], rest[n:], nil
+}
+
+// encodeRecord encodes rec into memory of its own. A tombstone has no value bytes.
+func encodeRecord(rec protocol.Record) []byte {
+	ts := rec.Timestamp
+	b := make([]byte, 0, recordOverhead+len(ts.NodeID)+len(rec.Value))
+	b = append(b, recordFormat)
+	b = binary.AppendVarint(b, ts.Millis)
+	b = binary.AppendVarint(b, ts.Counter)
+	b = binary.AppendVarint(b, rec.TTLMillis)
+	b = codec.AppendText(b, ts.NodeID)
+	return append(b, rec.Value...)
+}
+
+// decodeRecord decodes what encodeRecord wrote. The Value aliases b.
+func decodeRecord(b []byte) (protocol.Record, error) {
+	r := codec.NewReader(b)
+	if format := r.Byte(); format != recordFormat {
+		r.Fail("format %d", format)
+	}
+	rec := protocol.Record{
+		Timestamp: protocol.Timestamp{Millis: r.Varint(), Counter: r.Varint()},
+		TTLMillis: r.Varint(),
+	}
+	rec.Timestamp.NodeID = r.Text()
+	if err := r.Err(); err != nil {
+		return protocol.Record{}, fmt.Errorf("decode record: %w: %w", storage.ErrCorrupt, err)
+	}
+	if r.Len() > 0 {
+		rec.Value = r.Rest()
+	}
+	return rec, nil
+}
+
+// checkRecord is the sections row check of records: key and value decode.
+func checkRecord(key string, value []byte) error {
+	if _, _, err := splitRecordKey(key); err != nil {
+		return err
+	}
+	_, err := decodeRecord(value)
+	return err
+}
+
+// mapPrefix is the common prefix of the storage keys of a map.
+func mapPrefix(mapName string) string {
+	return string(appendRecordKey(nil, mapName, ""))
+}

@@ -1,0 +1,146 @@
+package fsm_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/fsm/storage/writebehind"
+	"github.com/quorate/quorate/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is one machine with its store and its flusher, which runs only when a test
+// says so.
+type rig struct {
+	t       testing.TB
+	group   uint32
+	store   storage.Store
+	flusher *writebehind.Flusher
+	machine *fsm.Machine
+	changes []*fsm.Changes
+}
+
+// option changes the write-behind settings of a rig.
+type option func(*writebehind.Config)
+
+func batchSize(n int) option { return func(c *writebehind.Config) { c.BatchSize = n } }
+
+func newRig(t testing.TB, group uint32, opts ...option) *rig {
+	t.Helper()
+	return openRig(t, group, memory.New(memory.Config{}), opts...)
+}
+
+// openRig opens a machine on a store that may hold state already.
+func openRig(t testing.TB, group uint32, store storage.Store, opts ...option) *rig {
+	t.Helper()
+	cfg := writebehind.DefaultConfig()
+	for _, o := range opts {
+		o(&cfg)
+	}
+	r := &rig{t: t, group: group, store: store}
+	var err error
+	r.flusher, err = writebehind.New(cfg, writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
+	r.must(err)
+	r.machine, err = fsm.Open(fsm.DefaultConfig(group), fsm.Deps{
+		Logger:   hclog.NewNullLogger(),
+		Store:    store,
+		Flusher:  r.flusher,
+		OnChange: func(c *fsm.Changes) { r.changes = append(r.changes, c) },
+	})
+	r.must(err)
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// crash reopens the machine on what the store holds.
+func (r *rig) crash(opts ...option) *rig {
+	r.t.Helper()
+	r.must(r.machine.Close())
+	return openRig(r.t, r.group, r.store, opts...)
+}
+
+func (r *rig) apply(entries ...fsm.Entry) [][]command.Result {
+	r.t.Helper()
+	results, err := r.machine.Apply(entries)
+	r.must(err)
+	return results
+}
+
+// flush moves everything to the store.
+func (r *rig) flush() {
+	r.t.Helper()
+	index, term := r.machine.Applied()
+	r.must(r.machine.Checkpoint(r.t.Context(), fsm.Position{Index: index, Term: term}))
+}
+
+// dump is everything that readers can see of the state.
+func (r *rig) dump(maps ...string) string {
+	r.t.Helper()
+	var b bytes.Buffer
+	index, digest := r.machine.Digest()
+	millis, counter := r.machine.ClockFloor()
+	fmt.Fprintf(&b, "index %d digest %#x clock %d:%d\n", index, digest, millis, counter)
+	for _, name := range maps {
+		_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
+			fmt.Fprintf(&b, "%q %q %x %s ttl %d\n", name, key, []byte(rec.Value), rec.Timestamp, rec.TTLMillis)
+			return true
+		})
+		r.must(err)
+	}
+	cluster := r.machine.Cluster()
+	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)
+	return b.String()
+}
+
+// snapshot returns the bytes of the flushed state.
+func (r *rig) snapshot() []byte {
+	r.t.Helper()
+	s, err := r.machine.OpenSnapshot()
+	r.must(err)
+	var b bytes.Buffer
+	n, err := b.ReadFrom(s)
+	r.must(err)
+	r.must(s.Close())
+	if n != s.Size() {
+		r.t.Errorf("snapshot has %d bytes, announced %d", n, s.Size())
+	}
+	return b.Bytes()
+}
+
+// ts is a stamp of node "n1".
+func ts(millis, counter int64) protocol.Timestamp {
+	return protocol.Timestamp{Millis: millis, Counter: counter, NodeID: "n1"}
+}
+
+// entry makes a log entry of term 1.
+func entry(index uint64, stamp protocol.Timestamp, cmds ...command.Raw) fsm.Entry {
+	return fsm.Entry{Index: index, Term: 1, Data: command.AppendEntry(nil, stamp, cmds)}
+}
+
+// put is a client's write of text at its own stamp; empty text deletes.
+func put(mapName, key, text string, at protocol.Timestamp) command.Raw {
+	return command.EncodePut(command.Put{Map: mapName, Key: key, Record: record(text, at)})
+}
+
+func record(text string, at protocol.Timestamp) protocol.Record {
+	rec := protocol.Record{Timestamp: at}
+	if text != "" {
+		rec.Value = append([]byte{0xa0 | byte(len(text))}, text...)
+	}
+	return rec
+}

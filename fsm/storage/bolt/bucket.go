@@ -1,0 +1,191 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
+
+// formatVersion is what this build writes, and the newest it reads.
+//
+//	1: buckets store, meta, groups and g/<group>/<generation> as below
+const formatVersion = 1
+
+// The buckets beside those of the generations.
+var (
+	// storeBucket holds the format version.
+	storeBucket = []byte("store")
+	// metaBucket holds the node-level documents by name.
+	metaBucket = []byte("meta")
+	// groupsBucket holds the current generation of each group.
+	groupsBucket = []byte("groups")
+)
+
+var (
+	formatKey = []byte("format")
+	// markKey is the mark's key in the bucket of a generation. Items lie behind it,
+	// because their keys begin with a section, which is never 0.
+	markKey = []byte{0}
+)
+
+// generationPrefix begins the names of all generation buckets, and crcSize the
+// values in all buckets.
+const (
+	generationPrefix = "g/"
+	crcSize          = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checkFormat reports whether the file is new, and refuses what this build cannot
+// read.
+func checkFormat(tx *bbolt.Tx) (fresh bool, err error) {
+	if name, _ := tx.Cursor().First(); name == nil {
+		return true, nil
+	}
+	version, err := openBucket(tx, storeBucket).get(formatKey)
+	switch {
+	case err != nil:
+		return false, err
+	case version == nil:
+		return false, fmt.Errorf("another program's data: %w", storage.ErrFormat)
+	case len(version) != 4:
+		return false, fmt.Errorf("format version: %w", storage.ErrCorrupt)
+	}
+	if v := binary.BigEndian.Uint32(version); v > formatVersion {
+		return false, fmt.Errorf("format version %d: %w", v, storage.ErrFormat)
+	}
+	return false, nil
+}
+
+// initialize makes a new file a store.
+func initialize(tx *bbolt.Tx) error {
+	for _, name := range [][]byte{metaBucket, groupsBucket} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.CreateBucket(storeBucket); err != nil {
+		return err
+	}
+	return openBucket(tx, storeBucket).put(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
+}
+
+// bucket is a bbolt bucket whose values carry checksums. The zero bucket is empty.
+type bucket struct {
+	b *bbolt.Bucket
+	// seed is the checksum of the name, so that a value is not taken for one of
+	// another bucket.
+	seed uint32
+}
+
+func openBucket(tx *bbolt.Tx, name []byte) bucket {
+	return bucket{b: tx.Bucket(name), seed: crc32.Checksum(name, castagnoli)}
+}
+
+// get returns the value of key, nil if there is none. It aliases the file.
+func (b bucket) get(key []byte) ([]byte, error) {
+	if b.b == nil {
+		return nil, nil
+	}
+	stored := b.b.Get(key)
+	if stored == nil {
+		return nil, nil
+	}
+	return b.open(key, stored)
+}
+
+func (b bucket) put(key, value []byte) error {
+	return b.b.Put(key, b.seal(make([]byte, 0, crcSize+len(value)), key, value))
+}
+
+// open checks a stored value and returns it without its checksum.
+func (b bucket) open(key, stored []byte) ([]byte, error) {
+	if len(stored) < crcSize || binary.LittleEndian.Uint32(stored) != b.checksum(key, stored[crcSize:]) {
+		return nil, fmt.Errorf("checksum of key %x: %w", key, storage.ErrCorrupt)
+	}
+	return stored[crcSize:], nil
+}
+
+// seal appends value with its checksum in front to dst.
+func (b bucket) seal(dst, key, value []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, b.checksum(key, value))
+	return append(dst, value...)
+}
+
+func (b bucket) checksum(key, value []byte) uint32 {
+	var length [4]byte
+	binary.LittleEndian.PutUint32(length[:], uint32(len(key)))
+	sum := crc32.Update(b.seed, castagnoli, length[:])
+	sum = crc32.Update(sum, castagnoli, key)
+	return crc32.Update(sum, castagnoli, value)
+}
+
+func (b bucket) mark() (storage.Mark, error) {
+	encoded, err := b.get(markKey)
+	if encoded == nil || err != nil {
+		return storage.Mark{}, err
+	}
+	return storage.DecodeMark(encoded)
+}
+
+func (b bucket) putMark(m storage.Mark) error {
+	return b.put(markKey, storage.AppendMark(nil, m))
+}
+
+// putItems stores items; a nil value deletes.
+func (b bucket) putItems(items []storage.Item) error {
+	size := 0
+	for _, it := range items {
+		size += crcSize + len(it.Value)
+	}
+	// bbolt copies keys and keeps values until the transaction ends.
+	values := make([]byte, 0, size)
+	var key []byte
+	for _, it := range items {
+		key = appendKey(key[:0], it.Key)
+		if it.Value == nil {
+			if err := b.b.Delete(key); err != nil {
+				return err
+			}
+			continue
+		}
+		start := len(values)
+		values = b.seal(values, key, it.Value)
+		if err := b.b.Put(key, values[start:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendKey appends the key of an item within its generation: section, then bytes.
+func appendKey(dst []byte, k storage.Key) []byte {
+	dst = append(dst, byte(k.Section))
+	return append(dst, k.Bytes...)
+}
+
+// guard, deferred, turns the panic or memory fault that damaged pages cause into
+// ErrCorrupt. A panic while *foreign is set is not bbolt's and goes on.
+func guard(err *error, foreign *bool) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if foreign != nil && *foreign {
+		panic(p)
+	}
+	*err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
+}
+
+// faultsPanic makes faults in the mapped file panic in this goroutine instead of
+// ending the process; the result undoes it.
+func faultsPanic() (undo func()) {
+	before := debug.SetPanicOnFault(true)
+	return func() { debug.SetPanicOnFault(before) }
+}

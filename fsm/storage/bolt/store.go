@@ -1,0 +1,268 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
+
+const (
+	fileMode    = 0o600
+	lockTimeout = time.Second
+	// mmapSize is address space only. A map that must grow waits for every open
+	// Reader, so it begins larger than stores are expected to become.
+	mmapSize = 8 << 30
+)
+
+// Config parameterises a Store.
+type Config struct {
+	// Path is the file. It is created if absent; its directory must exist.
+	Path string
+}
+
+// Deps are what a Store works with.
+type Deps struct {
+	Logger hclog.Logger
+}
+
+// Store implements storage.Store in a bbolt file. It owns a goroutine, which
+// empties abandoned generations until Close.
+type Store struct {
+	db     *bbolt.DB
+	logger hclog.Logger
+
+	// mu protects the fields below.
+	mu sync.Mutex
+	// err is the first failed write, wrapped as ErrFailed; nil while the file works.
+	err error
+	// loading holds the buckets of generations that are being filled.
+	loading map[string]bool
+
+	// sweep asks the sweeper to look; closed by Close, once stopping is set under mu.
+	sweep    chan struct{}
+	stopping bool
+	sweeper  sync.WaitGroup
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// openFile is os.OpenFile, or a stand-in that injects faults.
+type openFile func(name string, flag int, mode os.FileMode) (*os.File, error)
+
+// Open opens or creates the file. It fails with storage.ErrLocked when another
+// process holds it for longer than a second, storage.ErrFormat when a newer build
+// or another program wrote it, and storage.ErrCorrupt when it cannot be read.
+func Open(cfg Config, deps Deps) (*Store, error) {
+	return open(cfg, deps, os.OpenFile)
+}
+
+func open(cfg Config, deps Deps, file openFile) (*Store, error) {
+	s, err := openStore(cfg, deps, file)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", cfg.Path, err)
+	}
+	return s, nil
+}
+
+func openStore(cfg Config, deps Deps, file openFile) (*Store, error) {
+	opts := &bbolt.Options{
+		Timeout:        lockTimeout,
+		NoFreelistSync: true,
+		FreelistType:   bbolt.FreelistMapType,
+		NoStatistics:   true,
+		OpenFile:       file,
+	}
+	if strconv.IntSize == 64 {
+		opts.InitialMmapSize = mmapSize
+	}
+	db, err := bbolt.Open(cfg.Path, fileMode, opts)
+	if err != nil {
+		return nil, classify(err)
+	}
+	s := &Store{db: db, logger: deps.Logger.Named("store"), loading: map[string]bool{}, sweep: make(chan struct{}, 1)}
+	if err := s.prepare(filepath.Dir(cfg.Path)); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.sweeper.Go(s.runSweeper)
+	s.wakeSweeper()
+	return s, nil
+}
+
+// prepare checks the format, and makes a new file in dir a store.
+func (s *Store) prepare(dir string) error {
+	fresh := false
+	err := s.view(func(tx *bbolt.Tx) (err error) {
+		fresh, err = checkFormat(tx)
+		return err
+	})
+	if err == nil && fresh {
+		err = s.update("initialize", initialize)
+	}
+	if err != nil {
+		return err
+	}
+	// Every time: a crash may have come between creating the file and this.
+	return syncDir(dir)
+}
+
+// syncDir makes the name of a new file survive a power cut.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// classify maps bbolt's errors to those of package storage.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%w: %w", storage.ErrLocked, err)
+	case errors.Is(err, berrors.ErrDatabaseNotOpen):
+		return fmt.Errorf("%w: %w", storage.ErrClosed, err)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	default:
+		return err
+	}
+}
+
+// NewReader implements storage.Store.
+func (s *Store) NewReader() (storage.Reader, error) {
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("open view: %w", classify(err))
+	}
+	return &reader{tx: tx}, nil
+}
+
+// Write implements storage.Store.
+func (s *Store) Write(batches []storage.Batch) error {
+	if err := storage.CheckBatches(batches); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return s.update("write", func(tx *bbolt.Tx) error {
+		for _, b := range batches {
+			if err := writeBatch(tx, b); err != nil {
+				return fmt.Errorf("group %d: %w", b.Group, err)
+			}
+		}
+		return nil
+	})
+}
+
+func writeBatch(tx *bbolt.Tx, batch storage.Batch) error {
+	b, err := currentOrNew(tx, batch.Group)
+	if err != nil {
+		return err
+	}
+	if err := b.putItems(batch.Items); err != nil {
+		return err
+	}
+	return b.putMark(batch.Mark)
+}
+
+// Drop implements storage.Store.
+func (s *Store) Drop(group uint32) error {
+	err := s.update("drop", func(tx *bbolt.Tx) error {
+		return tx.Bucket(groupsBucket).Delete(groupKey(group))
+	})
+	s.wakeSweeper()
+	return err
+}
+
+// Meta implements storage.Store.
+func (s *Store) Meta(name string) (value []byte, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		stored, err := openBucket(tx, metaBucket).get([]byte(name))
+		if stored != nil {
+			value = append([]byte{}, stored...)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read meta %s: %w", name, err)
+	}
+	return value, nil
+}
+
+// SetMeta implements storage.Store.
+func (s *Store) SetMeta(name string, value []byte) error {
+	return s.update("write meta", func(tx *bbolt.Tx) error {
+		return openBucket(tx, metaBucket).put([]byte(name), value)
+	})
+}
+
+// Durable implements storage.Store.
+func (s *Store) Durable() bool { return true }
+
+// Close implements storage.Store. It waits until every Reader is closed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if !s.stopping {
+		s.stopping = true
+		close(s.sweep)
+	}
+	s.mu.Unlock()
+	s.sweeper.Wait()
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) view(fn func(*bbolt.Tx) error) (err error) {
+	defer func() { err = classify(err) }()
+	defer faultsPanic()()
+	defer guard(&err, nil)
+	return s.db.View(fn)
+}
+
+// update runs fn in a durable transaction. A failure is final: the file may hold
+// the old state or the new one, and only opening it again tells.
+func (s *Store) update(op string, fn func(*bbolt.Tx) error) error {
+	if err := s.failure(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	err := classify(s.tryUpdate(fn))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, storage.ErrClosed):
+		return fmt.Errorf("%s: %w", op, err)
+	default:
+		return fmt.Errorf("%s: %w", op, s.fail(err))
+	}
+}
+
+func (s *Store) tryUpdate(fn func(*bbolt.Tx) error) (err error) {
+	defer faultsPanic()()
+	defer guard(&err, nil)
+	return s.db.Update(fn)
+}
+
+func (s *Store) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *Store) fail(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
+	}
+	return s.err
+}
