@@ -1,0 +1,185 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// instance is one life of the library in a group. A group replaces its instance to
+// get out of states that the library cannot leave by itself.
+type instance struct {
+	raft      *raft.Raft
+	transport *transport
+	log       *guardedLog
+
+	// changed has a token when leader, term or role may have changed.
+	changed chan struct{}
+	// broken takes the reason why the instance must be replaced; capacity 1.
+	broken chan string
+	// stop is closed when the instance is told to end, ended when it has.
+	stop, ended chan struct{}
+	// full has a token when the log gathered many bytes.
+	full chan struct{}
+
+	mu      sync.Mutex // protects closing, and running against late additions
+	closing bool
+	// running counts the goroutines that wait for answers of the library.
+	running sync.WaitGroup
+
+	// transferring is set while the leadership is being handed over.
+	transferring atomic.Bool
+	// refusedSince is when the library began to refuse entries because of a
+	// leadership transfer, in Unix nanoseconds; zero when it takes them.
+	refusedSince atomic.Int64
+}
+
+// newInstance starts the library on the group's log and state.
+func (g *Group) newInstance() (*instance, error) {
+	in := &instance{
+		changed: make(chan struct{}, 1),
+		broken:  make(chan string, 1),
+		full:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		ended:   make(chan struct{}),
+	}
+	in.log = &guardedLog{
+		groupLog: g.log, group: g.id, fatal: g.host.fail, stop: g.stop,
+		limit: g.host.cfg.SnapshotBytes, full: in.full,
+	}
+	in.transport = &transport{
+		NetworkTransport: newTransport(g.host.deps.Mux.StreamLayer(g.id), g.host.cfg.RPCTimeout, g.logger.Named("transport")),
+		peers:            newPeers(),
+		fenced:           g.host.fenced,
+		stop:             in.stop,
+	}
+	r, err := g.newRaft(in)
+	if err != nil {
+		in.transport.Close()
+		return nil, err
+	}
+	in.raft = r
+	in.log.armed.Store(true)
+	// The filter signals and keeps nothing, so nobody has to drain a channel and the
+	// library is never blocked by its observer.
+	r.RegisterObserver(raft.NewObserver(nil, false, func(*raft.Observation) bool {
+		in.signal()
+		return false
+	}))
+	in.signal()
+	return in, nil
+}
+
+// newRaft calls the library, which panics when the stable store fails.
+func (g *Group) newRaft(in *instance) (r *raft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("start raft of group %d: %v", g.id, p)
+		}
+	}()
+	cfg := g.host.cfg.raft(g.id, g.logger.Named("raft"))
+	machine := &instanceFSM{applier: g.applier, installed: func(meta *raft.SnapshotMeta, replaced bool) {
+		g.installed(in, meta, replaced)
+	}}
+	r, err = raft.NewRaft(cfg, machine, in.log, in.log, g.snapshots, in.transport)
+	if err != nil {
+		return nil, fmt.Errorf("start raft of group %d: %w", g.id, err)
+	}
+	return r, nil
+}
+
+// instanceFSM is the group's applier as one instance sees it.
+type instanceFSM struct {
+	*applier
+	// installed is told that the state reaches a received snapshot now, before the
+	// library empties the log.
+	installed func(meta *raft.SnapshotMeta, replaced bool)
+}
+
+var _ raft.BatchingFSM = (*instanceFSM)(nil)
+
+// Restore implements raft.FSM.
+func (f *instanceFSM) Restore(r io.ReadCloser) error {
+	in, err := unwrapReceived(r)
+	if err != nil {
+		return err
+	}
+	replaced, err := f.restore(&in.meta, r)
+	if err == nil {
+		f.installed(&in.meta, replaced)
+	}
+	return err
+}
+
+func (in *instance) signal() {
+	select {
+	case in.changed <- struct{}{}:
+	default:
+	}
+}
+
+// replace asks the group for a new instance.
+func (in *instance) replace(reason string) {
+	select {
+	case in.broken <- reason:
+	default:
+	}
+}
+
+// leads reports whether the library leads the group, and the term. The order of
+// the two reads matters: a term read after the role cannot be older than the role.
+func (in *instance) leads() (term uint64, leads bool) {
+	leads = in.raft.State() == raft.Leader
+	return in.raft.CurrentTerm(), leads
+}
+
+// leader returns the leader and its term as one fact. The library clears the
+// leader before it changes the term and sets it afterwards, so a leader that is
+// read between two equal terms belongs to that term.
+func (in *instance) leader() (id ServerID, term uint64) {
+	for {
+		term = in.raft.CurrentTerm()
+		_, id = in.raft.LeaderWithID()
+		if in.raft.CurrentTerm() == term {
+			return id, term
+		}
+	}
+}
+
+// noteRefusal watches for a transfer flag that the library failed to take back: a
+// leader in that state refuses all entries for good (hashicorp/raft issue 696).
+func (in *instance) noteRefusal(err error, limit time.Duration) {
+	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		in.refusedSince.Store(0)
+		return
+	}
+	now := time.Now().UnixNano()
+	if in.refusedSince.CompareAndSwap(0, now) {
+		return
+	}
+	if time.Duration(now-in.refusedSince.Load()) > limit {
+		in.replace("leadership transfer never ends")
+	}
+}
+
+// close ends the instance and waits for its goroutines. A call into a log that
+// hangs is waited for: it may still write.
+func (in *instance) close() {
+	in.mu.Lock()
+	in.closing = true
+	in.mu.Unlock()
+	close(in.stop)
+	done := in.raft.Shutdown()
+	// The library waits for messages under way, which end with their connections.
+	in.transport.Close()
+	// A shutdown cannot fail.
+	_ = done.Error()
+	in.transport.CloseStreams()
+	close(in.ended)
+	in.running.Wait()
+}
