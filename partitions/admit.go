@@ -1,0 +1,52 @@
+package partitions
+
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/hlc"
+	"github.com/quorate/quorate/raftnode"
+)
+
+// admit judges the stamps of cmds by this node's clock, which is about to propose
+// them. A stamp too far in the future is replaced by the proposer's when the entry
+// is built, and never reaches the clock; every other stamp advances it. The
+// commands are returned, with replacements in a copy.
+func (r *Router) admit(cmds []raftnode.Command) ([]raftnode.Command, error) {
+	limit := r.deps.Physical() + hlc.MaxDriftMillis
+	var newest protocol.Timestamp
+	copied := false
+	for i := range cmds {
+		if cmds[i].Kind != command.KindPut {
+			continue
+		}
+		put, err := command.DecodePut(cmds[i])
+		if err != nil {
+			return nil, fmt.Errorf("%w: admit command: %w", raftnode.ErrBusy, err)
+		}
+		if put.Stamped {
+			continue
+		}
+		ts := put.Record.Timestamp
+		if ts.Millis <= limit {
+			if ts.Compare(newest) > 0 {
+				newest = ts
+			}
+			continue
+		}
+		if !copied {
+			cmds = append([]raftnode.Command(nil), cmds...)
+			copied = true
+		}
+		// The stamp that is replaced still tells a repeat from a new write.
+		put.Dedup = fmt.Sprintf("far/%s/%d/%s%s", ts, len(put.Map), put.Map, put.Key)
+		put.Stamped = true
+		put.Record.Timestamp = protocol.Timestamp{}
+		cmds[i] = command.EncodePut(put)
+	}
+	if !newest.IsZero() {
+		r.deps.Clock.Update(newest)
+	}
+	return cmds, nil
+}

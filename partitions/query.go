@@ -1,0 +1,61 @@
+package partitions
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// MaxRows is the largest number of rows of one query result.
+const MaxRows = 10_000
+
+// Subscribe registers sink for the changes of mapName by others than s. Events are
+// held back until Release on the result, which the caller closes in the end. It
+// returns ErrUnavailable before the node belongs to a cluster.
+func (r *Router) Subscribe(_ context.Context, s *Session, mapName string, sink Sink) (*Subscription, error) {
+	if r.groups() == 0 {
+		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	return r.deps.Hub.Subscribe(mapName, s.origin, sink), nil
+}
+
+// Snapshot returns the live rows of sub's map in key order: at most MaxRows+1, so
+// that the caller can tell whether more exist. The state is that of this node's
+// replicas, not older than what s was acknowledged; every change that it lacks is
+// delivered to sub after Release. It blocks until the replicas are that far, or
+// ctx ends. Errors: ErrIncomplete, ErrUnavailable, a storage error.
+func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription) ([]Row, error) {
+	groups := r.groups()
+	if groups == 0 {
+		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	now := r.deps.Physical()
+	var rows []Row
+	for group := uint32(1); group <= groups; group++ {
+		reader, ok := r.deps.Groups.Reader(group)
+		if !ok {
+			return nil, fmt.Errorf("group %d: %w", group, ErrIncomplete)
+		}
+		if err := r.deps.Groups.WaitApplied(ctx, group, s.index(group)); err != nil {
+			return nil, fmt.Errorf("%w: read of group %d: %w", ErrUnavailable, group, err)
+		}
+		found := 0
+		index, err := reader.Scan(sub.Map(), func(key string, rec protocol.Record) bool {
+			if rec.IsTombstone() || rec.Expired(now) {
+				return true
+			}
+			rows = append(rows, Row{Key: key, Record: rec})
+			found++
+			return found <= MaxRows
+		})
+		if err != nil {
+			return nil, fmt.Errorf("scan map in group %d: %w", group, err)
+		}
+		sub.Covered(group, index)
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
+	return rows[:min(len(rows), MaxRows+1)], nil
+}

@@ -1,0 +1,334 @@
+package partitions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/system"
+	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/placement"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/raftnode"
+	"github.com/quorate/quorate/raftnode/mux"
+)
+
+// Config tunes a Router. Use DefaultConfig and change fields.
+type Config struct {
+	// Self is this node's server id. Required.
+	Self raftnode.ServerID
+	// Durable says that a commit means fsynced on a quorum: acknowledgements then
+	// report PERSISTED. Without it they report REPLICATED.
+	Durable bool
+	// Patience is how long a write waits for its groups to accept it while nothing
+	// of it was proposed. After that the client is told that nothing was applied.
+	Patience time.Duration
+	// AttemptTimeout bounds one forwarded request; its outcome is unknown then, and
+	// the commands are offered again.
+	AttemptTimeout time.Duration
+	// AdoptTimeout bounds how long commands acknowledged at MEMORY are retried.
+	AdoptTimeout time.Duration
+	// LaneRequests is how many requests of one group may be under way from this
+	// node; further commands gather and travel together.
+	LaneRequests int
+	// RequestOps is the largest number of commands of one request.
+	RequestOps int
+}
+
+// DefaultConfig is the configuration for production, without Self.
+func DefaultConfig() Config {
+	return Config{
+		Durable:        true,
+		Patience:       5 * time.Second,
+		AttemptTimeout: 3 * time.Second,
+		AdoptTimeout:   30 * time.Second,
+		LaneRequests:   4,
+		RequestOps:     256,
+	}
+}
+
+// Groups is the local replica host as the router uses it.
+type Groups interface {
+	// Propose queues commands at the local leader of group. Its errors promise
+	// that nothing was appended.
+	Propose(group uint32, cmds []raftnode.Command) (raftnode.Proposal, error)
+	// Leader is the best known leader of group as its local replica sees it, empty
+	// if unknown or if there is no local replica.
+	Leader(group uint32) raftnode.ServerID
+	// WaitApplied blocks until the local replica of group has applied index.
+	WaitApplied(ctx context.Context, group uint32, index uint64) error
+	// Reader reads the local replica of group; false if there is none.
+	Reader(group uint32) (Reader, bool)
+}
+
+// Reader reads one group's applied state.
+type Reader interface {
+	// Scan calls fn for the records of a map in key order, tombstones included,
+	// from one consistent state, and returns that state's log index.
+	Scan(mapName string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+}
+
+// Peers reaches other nodes.
+type Peers interface {
+	Call(ctx context.Context, to raftnode.ServerID, method mux.Method, body []byte) ([]byte, error)
+	Handle(method mux.Method, h mux.Handler)
+}
+
+// Clock is the node's hybrid logical clock.
+type Clock interface {
+	Update(ts protocol.Timestamp)
+}
+
+// Deps are the collaborators of a Router. All are required.
+type Deps struct {
+	Logger hclog.Logger
+	Groups Groups
+	Peers  Peers
+	Clock  Clock
+	// Physical is the wall clock in milliseconds that judges stamps from the
+	// future and hides expired records.
+	Physical func() int64
+	// Cluster is the replicated cluster state, nil before the node belongs to one.
+	Cluster func() *system.State
+	// Admit slows proposers down: it blocks while the write-behind buffer is full.
+	Admit func(ctx context.Context) error
+	// Hub fans committed changes out.
+	Hub *live.Hub
+}
+
+// Router accepts writes and subscriptions for all partitions on this node. It is
+// safe for concurrent use. Close ends its background work.
+type Router struct {
+	cfg    Config
+	deps   Deps
+	log    hclog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	sessions atomic.Uint64
+	dedup    atomic.Uint64
+
+	// mu protects lanes and watchers.
+	mu       sync.Mutex
+	closed   bool
+	lanes    map[uint32]*lane
+	watchers map[*func()]struct{}
+
+	// rendered caches the client's view of the last cluster state.
+	rendered atomic.Pointer[renderedMap]
+}
+
+type renderedMap struct {
+	state *system.State
+	info  *MapInfo
+}
+
+// New returns a Router and registers its handlers with deps.Peers.
+func New(cfg Config, deps Deps) *Router {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Router{
+		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
+		lanes: map[uint32]*lane{}, watchers: map[*func()]struct{}{},
+	}
+	deps.Peers.Handle(methodForward, r.handleForward)
+	return r
+}
+
+// Close stops retrying, waits for the background work and leaves writes under way
+// to their callers' deadlines.
+func (r *Router) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.wg.Wait()
+}
+
+// spawn runs fn as background work that Close waits for, and reports whether it
+// could: a closed Router starts nothing.
+func (r *Router) spawn(fn func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		fn()
+	}()
+	return true
+}
+
+// NewSession returns the state of one new connection.
+func (r *Router) NewSession() *Session {
+	return &Session{origin: fmt.Sprintf("%s/%d", r.cfg.Self, r.sessions.Add(1))}
+}
+
+// groups is the number of data groups, zero before the node belongs to a cluster.
+func (r *Router) groups() uint32 {
+	state := r.deps.Cluster()
+	if state == nil || state.Genesis == nil {
+		return 0
+	}
+	return state.Genesis.Groups
+}
+
+// Write proposes ops and waits for a verdict on each, in order. It blocks until
+// the level that ops ask for is reached, or ctx ends. Errors: ErrUnavailable when
+// nothing was proposed, ErrUnknown when an operation has no verdict.
+func (r *Router) Write(ctx context.Context, s *Session, ops []Op) ([]Verdict, error) {
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	groups := r.groups()
+	if groups == 0 {
+		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	w := newWrite(ctx, ops)
+	for group, p := range r.split(s, ops, groups, w) {
+		r.lane(group).submit(p)
+	}
+	if err := w.wait(ctx, r.cfg.Patience); err != nil {
+		return nil, err
+	}
+	return r.verdicts(s, w, groups), nil
+}
+
+// split encodes ops into one part per group.
+func (r *Router) split(s *Session, ops []Op, groups uint32, w *write) map[uint32]*part {
+	parts := make(map[uint32]*part, min(int(groups), len(ops)))
+	for i := range ops {
+		group := placement.GroupOf(ops[i].Key, groups)
+		p := parts[group]
+		if p == nil {
+			p = &part{write: w, handover: w.handover}
+			parts[group] = p
+		}
+		p.cmds = append(p.cmds, r.encode(s, &ops[i]))
+		p.ops = append(p.ops, i)
+	}
+	w.expect(len(parts))
+	return parts
+}
+
+func (r *Router) encode(s *Session, op *Op) raftnode.Command {
+	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin}
+	if op.Record.Timestamp.IsZero() {
+		put.Stamped, put.Overwrite = true, true
+		put.Dedup = op.Dedup
+		if put.Dedup == "" {
+			// The router may offer the command more than once.
+			put.Dedup = fmt.Sprintf("%s#%d", s.origin, r.dedup.Add(1))
+		}
+	}
+	return command.EncodePut(put)
+}
+
+func (r *Router) verdicts(s *Session, w *write, groups uint32) []Verdict {
+	reached := protocol.LevelReplicated
+	if r.cfg.Durable {
+		reached = protocol.LevelPersisted
+	}
+	if w.handover {
+		reached = protocol.LevelMemory
+	}
+	out := make([]Verdict, len(w.ops))
+	for i := range w.ops {
+		res := &w.results[i]
+		if res.Code != 0 {
+			out[i] = Verdict{Code: res.Code, Reason: res.Reason}
+		} else {
+			out[i] = Verdict{Level: reached}
+		}
+		if res.Index > 0 {
+			s.advance(placement.GroupOf(w.ops[i].Key, groups), res.Index)
+		}
+	}
+	return out
+}
+
+func (r *Router) lane(group uint32) *lane {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lanes[group]
+	if l == nil {
+		l = &lane{router: r, group: group}
+		r.lanes[group] = l
+	}
+	return l
+}
+
+// leader is the best known leader of group: the local replica's view, or the
+// replicated table's where there is no replica.
+func (r *Router) leader(group uint32) raftnode.ServerID {
+	if id := r.deps.Groups.Leader(group); id != "" {
+		return id
+	}
+	if _, held := r.deps.Groups.Reader(group); held {
+		return ""
+	}
+	state := r.deps.Cluster()
+	if state == nil || group == 0 || int(group) > len(state.Table.Groups) {
+		return ""
+	}
+	return raftnode.ServerID(state.Table.Groups[group-1].Leader)
+}
+
+// PartitionMap is the cluster as clients see it, nil before the node belongs to
+// one. The result is shared and must not be modified.
+func (r *Router) PartitionMap() *MapInfo {
+	state := r.deps.Cluster()
+	if state == nil || state.Genesis == nil {
+		return nil
+	}
+	if m := r.rendered.Load(); m != nil && m.state == state {
+		return m.info
+	}
+	m := &renderedMap{state: state, info: mapInfo(state)}
+	r.rendered.Store(m)
+	return m.info
+}
+
+// MapChanged registers fn to be called after every change of PartitionMap, until
+// cancel is called. fn must not block.
+func (r *Router) MapChanged(fn func()) (cancel func()) {
+	key := &fn
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers[key] = struct{}{}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, key)
+	}
+}
+
+// ClusterChanged tells the Router that Deps.Cluster may answer differently now.
+func (r *Router) ClusterChanged() {
+	r.mu.Lock()
+	watchers := make([]func(), 0, len(r.watchers))
+	for fn := range r.watchers {
+		watchers = append(watchers, *fn)
+	}
+	r.mu.Unlock()
+	for _, fn := range watchers {
+		fn()
+	}
+}
+
+// notAppended reports whether err promises that nothing was appended anywhere.
+func notAppended(err error) bool {
+	var notLeader *raftnode.NotLeaderError
+	var remote *mux.RemoteError
+	var refused *mux.RefusedError
+	return errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNotHere) || errors.Is(err, raftnode.ErrBusy) ||
+		errors.Is(err, mux.ErrUnreachable) || errors.As(err, &remote) || errors.As(err, &refused)
+}
