@@ -29,10 +29,16 @@ type rig struct {
 	changes []*fsm.Changes
 }
 
-// option changes the write-behind settings of a rig.
-type option func(*writebehind.Config)
+// option changes the settings of a rig.
+type option func(*writebehind.Config, *fsm.Config)
 
-func batchSize(n int) option { return func(c *writebehind.Config) { c.BatchSize = n } }
+func batchSize(n int) option {
+	return func(c *writebehind.Config, _ *fsm.Config) { c.BatchSize = n }
+}
+
+func cacheBytes(n int) option {
+	return func(_ *writebehind.Config, c *fsm.Config) { c.CacheBytes = n }
+}
 
 func newRig(t testing.TB, group uint32, opts ...option) *rig {
 	t.Helper()
@@ -42,15 +48,15 @@ func newRig(t testing.TB, group uint32, opts ...option) *rig {
 // openRig opens a machine on a store that may hold state already.
 func openRig(t testing.TB, group uint32, store storage.Store, opts ...option) *rig {
 	t.Helper()
-	cfg := writebehind.DefaultConfig()
+	flusherConfig, config := writebehind.DefaultConfig(), fsm.DefaultConfig(group)
 	for _, o := range opts {
-		o(&cfg)
+		o(&flusherConfig, &config)
 	}
 	r := &rig{t: t, group: group, store: store}
 	var err error
-	r.flusher, err = writebehind.New(cfg, writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
+	r.flusher, err = writebehind.New(flusherConfig, writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
 	r.must(err)
-	r.machine, err = fsm.Open(fsm.DefaultConfig(group), fsm.Deps{
+	r.machine, err = fsm.Open(config, fsm.Deps{
 		Logger:   hclog.NewNullLogger(),
 		Store:    store,
 		Flusher:  r.flusher,
@@ -134,7 +140,11 @@ func entry(index uint64, stamp protocol.Timestamp, cmds ...command.Raw) fsm.Entr
 
 // put is a client's write of text at its own stamp; empty text deletes.
 func put(mapName, key, text string, at protocol.Timestamp) command.Raw {
-	return command.EncodePut(command.Put{Map: mapName, Key: key, Record: record(text, at)})
+	return putRecord(mapName, key, record(text, at))
+}
+
+func putRecord(mapName, key string, rec protocol.Record) command.Raw {
+	return command.EncodePut(command.Put{Map: mapName, Key: key, Record: rec})
 }
 
 func record(text string, at protocol.Timestamp) protocol.Record {

@@ -78,7 +78,7 @@ func keyText(b []byte) (text string, rest []byte, err error) {
 	case msgp.ArrayType, msgp.MapType:
 		return "", nil, ErrValue
 	default: // nil, and extensions, which count as nil
-		rest, err := skip(b)
+		rest, err := skip(b, 1)
 		return "null", rest, err
 	}
 }

@@ -133,7 +133,7 @@ func TestBinaryComesAsBinArrayOrDigitMap(t *testing.T) {
 }
 
 func TestValuesAreMadeCanonical(t *testing.T) {
-	odd := msgp.AppendMapHeader(nil, 9)
+	odd := msgp.AppendMapHeader(nil, 13)
 	odd = append(odd, 0x01, 0xd4, 0, 0)                    // 1: ext
 	odd = append(odd, 0xff, 0x91, 0xc7, 1, 5, 9)           // -1: [ext8]
 	odd = append(odd, 0xc3, 0x02)                          // true: 2
@@ -143,6 +143,10 @@ func TestValuesAreMadeCanonical(t *testing.T) {
 	odd = append(msgp.AppendBytes(odd, []byte("b")), 0x06) // bin: 6
 	odd = append(msgp.AppendString(odd, "s"), 0x07)        // "s": 7
 	odd = append(msgp.AppendFloat64(odd, 1e-7), 0x08)      // 1e-7: 8
+	odd = append(msgp.AppendFloat32(odd, -2), 0x09)        // -2 as float
+	odd = append(msgp.AppendFloat64(odd, math.NaN()), 0x0a)
+	odd = append(msgp.AppendFloat64(odd, math.Inf(-1)), 0x0b)
+	odd = append(msgp.AppendUint64(odd, math.MaxUint64), 0x0c)
 	frame := msgp.AppendString(msgp.AppendMapHeader(nil, 2), "type")
 	frame = msgp.AppendMapHeader(msgp.AppendString(msgp.AppendString(frame, "TOPIC_PUB"), "payload"), 2)
 	frame = msgp.AppendString(msgp.AppendString(frame, "topic"), "t")
@@ -150,7 +154,7 @@ func TestValuesAreMadeCanonical(t *testing.T) {
 
 	pub := decodeAs[*protocol.TopicPub](t, frame)
 	require.Equal(t, map[string]any{"1": nil, "-1": []any{nil}, "true": 2.0, "null": 3.0, "0.5": 4.0, "1e+21": 5.0,
-		"b": 6.0, "s": 7.0, "1e-7": 8.0}, unpack(t, pub.Data))
+		"b": 6.0, "s": 7.0, "1e-7": 8.0, "-2": 9.0, "NaN": 10.0, "-Infinity": 11.0, "18446744073709551615": 12.0}, unpack(t, pub.Data))
 
 	bad := append(frame[:len(frame)-len(odd)], 0x81, 0x90, 0x01) // a key that is an array
 	_, err := protocol.Decode(bad)

@@ -42,8 +42,7 @@ func (f *fields) next() bool {
 		f.left--
 		name, rest, err := msgp.ReadStringZC(f.r.b)
 		if err != nil {
-			f.r.skip()
-			f.r.skip()
+			f.r.skipAll(2)
 			continue
 		}
 		f.r.b = rest
@@ -128,8 +127,9 @@ func (a *array) next() bool {
 	if a.open && a.r.err != nil {
 		a.r.err = atIndex(a.at, a.r.err)
 	}
-	for ; a.r.err != nil && a.left > 0; a.left-- {
-		a.r.skip()
+	if a.r.err != nil {
+		a.r.skipAll(a.left)
+		a.left = 0
 	}
 	if a.open = a.left > 0; a.open {
 		a.left--

@@ -3,6 +3,7 @@ package protocol_test
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,14 +11,18 @@ import (
 	"github.com/quorate/quorate/protocol"
 )
 
-// addFrames seeds a fuzz target with frames recorded from clients, one full
-// message of each kind, and broken ones.
+// addFrames seeds a fuzz target with frames recorded from clients, messages of each
+// kind, and broken ones.
 func addFrames(f *testing.F) {
+	for _, v := range vectors[frameVector](f, "msgpack_frames.json") {
+		f.Add(unhex(f, v.Hex))
+	}
+	fill := &filler{rng: rand.New(rand.NewPCG(1, 1)), full: true}
 	for _, k := range protocol.Kinds() {
-		b, err := protocol.Append(nil, protocol.NewMessage(k))
-		require.NoError(f, err)
+		b := mustAppend(f, fill.message(k))
 		f.Add(b)
 		f.Add(b[:len(b)/2])
+		f.Add(mustAppend(f, protocol.NewMessage(k)))
 	}
 	f.Add(clientOpFrame(f, nil))
 	f.Add(nested(300))

@@ -36,7 +36,7 @@ func random(t *testing.T) *rand.Rand {
 }
 
 // vectors reads the cases of one file in testdata.
-func vectors[T any](t *testing.T, name string) []T {
+func vectors[T any](t testing.TB, name string) []T {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func vectors[T any](t *testing.T, name string) []T {
 	return file.Cases
 }
 
-func unhex(t *testing.T, s string) []byte {
+func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(s)
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func TestEmptyMessageHasExactlyTheRequiredFields(t *testing.T) {
 func TestRoundTripOfEveryKind(t *testing.T) {
 	fill := &filler{rng: random(t)}
 	for _, k := range protocol.Kinds() {
-		for range 200 {
+		for range 50 {
 			want := fill.message(k)
 			frame := mustAppend(t, want)
 			got, err := protocol.Decode(frame)

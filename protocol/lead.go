@@ -123,11 +123,11 @@ func quickSize(b []byte, at int) int {
 // isShortText reports whether lead starts a text of up to 31 bytes.
 func isShortText(lead byte) bool { return lead&0xe0 == 0xa0 }
 
-// skip returns b after its first value. It needs no guard, does not recurse and
-// takes time linear in the value.
-func skip(b []byte) ([]byte, error) {
+// skip returns b after its first n values. It needs no guard, does not recurse and
+// takes time linear in the values.
+func skip(b []byte, n int) ([]byte, error) {
 	at := 0
-	for left := int64(1); left > 0; left-- {
+	for left := int64(n); left > 0; left-- {
 		if n := quickSize(b, at); n != 0 {
 			at += n
 			continue

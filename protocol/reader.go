@@ -34,8 +34,11 @@ func (r *reader) reject(err error) {
 	r.skip()
 }
 
-func (r *reader) skip() {
-	rest, err := skip(r.b)
+func (r *reader) skip() { r.skipAll(1) }
+
+// skipAll passes over the next n values.
+func (r *reader) skipAll(n int) {
+	rest, err := skip(r.b, n)
 	if err != nil {
 		r.fault(err)
 	}

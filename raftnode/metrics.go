@@ -11,7 +11,7 @@ import (
 
 // groupCounters count what happens in one replica.
 type groupCounters struct {
-	elected, leaderChanges, replaced atomic.Int64
+	elected, leaderChanges, replaced, installed atomic.Int64
 
 	// The leader that was counted last. Only supervise uses them.
 	leader     ServerID
@@ -70,6 +70,7 @@ func groupMetrics() []groupMetric {
 		one(counter, "elections_won_total", "Terms that this replica led.", func(g *Group) float64 { return float64(g.counters.elected.Load()) }),
 		one(counter, "leader_changes_total", "Changes of leader or term seen.", func(g *Group) float64 { return float64(g.counters.leaderChanges.Load()) }),
 		one(counter, "instances_replaced_total", "Raft instances replaced because they were stuck.", func(g *Group) float64 { return float64(g.counters.replaced.Load()) }),
+		one(counter, "snapshots_installed_total", "Snapshots received and restored.", func(g *Group) float64 { return float64(g.counters.installed.Load()) }),
 		one(counter, "apply_busy_seconds_total", "Time spent applying entries; its rate is the saturation of the apply loop.",
 			func(g *Group) float64 { return time.Duration(g.applier.busyNanos.Load()).Seconds() }),
 	}

@@ -83,7 +83,7 @@ func (g *Group) promoted(in *instance, term uint64, barrier raft.Future) {
 	if now, leads := in.leads(); !leads || now != term {
 		return
 	}
-	g.host.deps.Clock.Advance(g.machine.ClockFloor())
+
 	if f, ok := barrier.(raft.IndexFuture); ok {
 		g.applier.applied.raise(f.Index())
 	}
@@ -158,6 +158,7 @@ func (g *Group) close() error {
 // installed is told that the state reaches a received snapshot; replaced tells that
 // it was behind before. The library empties the log next.
 func (g *Group) installed(in *instance, meta *raft.SnapshotMeta, replaced bool) {
+	g.counters.installed.Add(1)
 	last, err := g.log.LastIndex()
 	if err != nil {
 		return // The next access through the guarded log stops the node.

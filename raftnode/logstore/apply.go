@@ -69,9 +69,13 @@ func (g *GroupLog) applyIndex(r record) error {
 	case r.kind == recordHint:
 		g.durableHint = index
 	case r.kind == recordDeletePrefix && first < index && index <= last+1:
+		if index > last {
+			g.truncations++
+		}
 		g.index.dropBefore(index)
 		g.cache.dropBefore(index)
 	case r.kind == recordDeleteSuffix && first <= index && index < last:
+		g.truncations++
 		g.index.dropAfter(index)
 		g.cache.dropAfter(index)
 		g.durableHint = min(g.durableHint, index)
@@ -106,6 +110,7 @@ func (g *GroupLog) put(key string, value []byte) {
 }
 
 func (g *GroupLog) applyDrop() {
+	g.truncations++
 	g.index.clear()
 	g.cache.clear()
 	clear(g.stable)

@@ -8,9 +8,7 @@ func TestCrashAtEveryOperationKeepsAckedWrites(t *testing.T) {
 	for _, mode := range []string{"power loss", "torn", "kill"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			for range 2 {
-				noErr(t, crashAtEveryPoint(mode, testSeed(t)))
-			}
+			noErr(t, crashAtEveryPoint(mode, testSeed(t)))
 		})
 	}
 }

@@ -60,7 +60,9 @@ func crashOnce(fs *MemFS, seed uint64) error {
 				break
 			}
 		}
-		_ = l.Abandon()
+		if err := crashedOnly(l.Abandon()); err != nil {
+			return err
+		}
 	}
 	fs.SetHook(nil)
 	fs.Kill()
@@ -101,13 +103,23 @@ func crashUnderLoad(seed uint64, lives int) error {
 				return fmt.Errorf("life %d: %w", life, err)
 			}
 		}
-		crashLife(fs, l, drivers, rng)
+		if err := crashLife(fs, l, drivers, rng); err != nil {
+			return fmt.Errorf("life %d: %w", life, err)
+		}
 	}
 	return nil
 }
 
+// crashedOnly returns err unless it comes from the crash.
+func crashedOnly(err error) error {
+	if errors.Is(err, ErrCrashed) {
+		return nil
+	}
+	return err
+}
+
 // crashLife runs all drivers until the crash stops them.
-func crashLife(fs *MemFS, l *Log, drivers []*driver, rng *rand.Rand) {
+func crashLife(fs *MemFS, l *Log, drivers []*driver, rng *rand.Rand) error {
 	mode := []string{"power loss", "torn", "torn", "kill"}[rng.IntN(4)]
 	c := &crasher{fs: fs, crash: crashModes(fs, rng.Uint64())[mode], after: 1 + rng.Int64N(400)}
 	fs.SetHook(c.hook)
@@ -120,5 +132,5 @@ func crashLife(fs *MemFS, l *Log, drivers []*driver, rng *rand.Rand) {
 	}
 	wg.Wait()
 	fs.SetHook(nil)
-	_ = l.Abandon()
+	return crashedOnly(l.Abandon())
 }

@@ -27,6 +27,8 @@ type GroupLog struct {
 	stable map[string][]byte
 	// durableHint is the commit hint in the log.
 	durableHint uint64
+	// truncations counts the durable removals of those that queued counts.
+	truncations uint64
 	cache       entryCache
 	// heldVoteTerm is a value of LastVoteTerm that waits for its candidate, see Set.
 	heldVoteTerm []byte
@@ -36,8 +38,7 @@ type GroupLog struct {
 type queuedState struct {
 	first, last uint64 // 0 when the log is empty
 	hint        uint64 // highest hint in a queued or durable record
-	// truncations counts removals from the end: an entry that was read before one
-	// may have been replaced.
+	// truncations counts removals from the end of the log, whole removals included.
 	truncations uint64
 }
 

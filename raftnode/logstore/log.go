@@ -43,7 +43,7 @@ type Log struct {
 	spareCount int // owned by the maintenance goroutine
 
 	start     time.Time
-	busySince atomic.Int64 // nanoseconds after start, 0 when idle
+	busySince atomic.Int64 // nanoseconds after start, plus one; 0 when idle
 	counters  counters
 	down      atomic.Pointer[stopped]
 	failed    chan struct{} // closed by the first failure
@@ -94,7 +94,9 @@ func (l *Log) open() error {
 		return err
 	}
 	l.lock = lock
-	return l.recover()
+	err = l.recover()
+	l.metrics.segments(len(l.segments))
+	return err
 }
 
 // Group returns the view of one group. It costs nothing until it is written to;
@@ -160,7 +162,7 @@ func (l *Log) StalledFor() time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return time.Since(l.start) - time.Duration(since)
+	return time.Since(l.start) - time.Duration(since-1)
 }
 
 // Failed is closed when the log has failed. Err then says why.

@@ -63,10 +63,10 @@ func (l *Log) listSegments() ([]uint64, error) {
 // replay applies all segments in order and makes the last one ready to go on.
 func (l *Log) replay() error {
 	var end scanEnd
+	r := &replayer{log: l}
 	for i, s := range l.segments {
-		r := &replayer{log: l, seg: s, oldest: i == 0}
 		var err error
-		if end, err = r.run(); err != nil {
+		if end, err = r.run(s, i == 0); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,10 @@ func (g *GroupLog) finishRecovery(file string) error {
 			return corrupt(file, segmentHeaderBytes, "entry %d of group %d is in no segment", g.index.first+uint64(i), g.id)
 		}
 	}
-	g.queued = queuedState{first: g.index.first, last: g.index.last(), hint: g.durableHint}
+	g.queued = queuedState{
+		first: g.index.first, last: g.index.last(),
+		hint: g.durableHint, truncations: g.truncations,
+	}
 	g.hint.Store(g.durableHint)
 	return nil
 }

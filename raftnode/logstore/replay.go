@@ -18,11 +18,11 @@ type scanEnd struct {
 // readAhead is how much of a segment is read at once.
 const readAhead = 1 << 20
 
-// replayer reads one segment.
+// replayer reads the segments one after the other.
 type replayer struct {
 	log    *Log
-	seg    *segment
-	oldest bool
+	seg    *segment // the present one
+	oldest bool     // it is the first
 	// window is a part of the file that was read ahead, from offset windowAt on.
 	window   []byte
 	windowAt int64
@@ -30,8 +30,9 @@ type replayer struct {
 	records []byte
 }
 
-// run applies the frames of the segment in order until the first that is not valid.
-func (r *replayer) run() (scanEnd, error) {
+// run applies the frames of s in order until the first that is not valid.
+func (r *replayer) run(s *segment, oldest bool) (scanEnd, error) {
+	r.seg, r.oldest, r.window = s, oldest, r.window[:0]
 	if err := r.readHeader(); err != nil {
 		return scanEnd{}, err
 	}
@@ -158,7 +159,7 @@ func (r *replayer) applyCheckpoint(offset int64) error {
 // the next read.
 func (r *replayer) read(offset int64, n int) ([]byte, error) {
 	if skip := offset - r.windowAt; skip < 0 || skip+int64(n) > int64(len(r.window)) {
-		want := max(n, readAhead)
+		want := max(n, int(min(readAhead, r.seg.filled-offset)))
 		r.window = slices.Grow(r.window[:0], want)[:want]
 		got, err := r.seg.file.ReadAt(r.window, offset)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -174,7 +175,7 @@ func (r *replayer) read(offset int64, n int) ([]byte, error) {
 // written only after all before it were synced; so if there is one, what seems to
 // be the end is damage to durable data, not a torn write.
 func (s *segment) checkNothingAfter(end int64) error {
-	const chunk = 1 << 20
+	chunk := max(0, min(readAhead, s.filled-end))
 	buf := make([]byte, chunk+frameHeaderBytes)
 	for base := end + 1; base < s.filled; base += chunk {
 		n, err := s.file.ReadAt(buf, base)

@@ -48,11 +48,8 @@ func (l *Log) rewrite(s *segment) error {
 }
 
 // liveIn returns the first entries of the group that lie in s, up to one portion,
-// and the number of truncations before they were looked at.
+// and how often the end of the log had been cut when they were looked at.
 func (g *GroupLog) liveIn(s *segment) (truncations uint64, found []candidate) {
-	g.log.mu.Lock()
-	truncations = g.queued.truncations
-	g.log.mu.Unlock()
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	size := 0
@@ -65,11 +62,12 @@ func (g *GroupLog) liveIn(s *segment) (truncations uint64, found []candidate) {
 		}
 		found = append(found, candidate{index: g.index.first + uint64(i), loc: loc})
 	}
-	return truncations, found
+	return g.truncations, found
 }
 
 // rewrite copies the entries that are still live. If the end of the log was cut
-// since they were found, none is: another entry may have taken the index.
+// since they were found, or is about to be, none is copied: another entry may have
+// taken the index.
 func (g *GroupLog) rewrite(truncations uint64, found []candidate) error {
 	bodies := make([][]byte, len(found))
 	copied := 0

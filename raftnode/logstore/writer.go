@@ -36,8 +36,7 @@ func (l *Log) write() {
 
 // flush makes b durable and then visible.
 func (l *Log) flush(b *batch) error {
-	begin := time.Since(l.start)
-	l.busySince.Store(max(1, int64(begin)))
+	l.busySince.Store(int64(time.Since(l.start)) + 1)
 	defer l.busySince.Store(0)
 	if l.rotationDue(len(b.buf)) {
 		if err := l.rotate(); err != nil {
@@ -130,6 +129,7 @@ func (l *Log) rotate() error {
 	}
 	l.mu.Lock()
 	l.segments = append(l.segments, s)
+	l.metrics.segments(len(l.segments))
 	l.mu.Unlock()
 	l.active, l.sealed = s, false
 	l.counters.rotations.Add(1)

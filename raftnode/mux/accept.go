@@ -29,17 +29,26 @@ func (m *Mux) acceptLoop() {
 			case <-m.ctx.Done():
 			}
 			delay = min(2*delay, longest)
-		case !m.spawn(func() { m.serve(raw) }):
-			_ = raw.Close()
 		default:
 			delay = shortest
+			m.begin(raw)
 		}
 	}
 }
 
-// serve runs an accepted connection.
-func (m *Mux) serve(raw net.Conn) {
+// begin runs an accepted connection in a goroutine. It is registered before, so that
+// the oldest handshake is the one that was accepted first.
+func (m *Mux) begin(raw net.Conn) {
+	greeted, ok := m.greeting.add(raw)
+	if !ok || !m.spawn(func() { m.serve(raw, greeted) }) {
+		_ = raw.Close()
+	}
+}
+
+// serve runs an accepted connection; it calls greeted when the handshake is over.
+func (m *Mux) serve(raw net.Conn, greeted func()) {
 	conn, err := m.welcome(raw)
+	greeted()
 	switch {
 	case err != nil:
 		m.reportRefusal(raw.RemoteAddr(), err)
@@ -88,11 +97,6 @@ func (m *Mux) welcome(raw net.Conn) (*peerConn, error) {
 }
 
 func (m *Mux) accept(raw net.Conn) (*peerConn, error) {
-	remove, ok := m.greeting.add(raw)
-	if !ok {
-		return nil, ErrClosed
-	}
-	defer remove()
 	if err := raw.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)); err != nil {
 		return nil, err
 	}

@@ -78,21 +78,23 @@ func TestAnotherLifeOfTheNodeIsTheWrongTarget(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// eventuallyRefused waits until the old connection is gone and the new one refused.
+func eventuallyRefused(t *testing.T, from, to *mux.Mux) (err error) {
+	t.Helper()
+	eventually(t, "calls are refused", func() bool {
+		_, err = from.Call(context.Background(), to.ID(), methodEcho, nil)
+		var refused *mux.RefusedError
+		return errors.As(err, &refused)
+	})
+	return err
+}
+
 func TestRefuseEndsConnectionsInPlace(t *testing.T) {
 	_, a, b := pair(t)
 	_, err := a.Call(t.Context(), b.ID(), methodEcho, nil)
 	require.NoError(t, err)
 	b.Refuse(a.ID())
-	eventually(t, "the connection is gone", func() bool {
-		_, err = a.Call(context.Background(), b.ID(), methodEcho, nil)
-		return err != nil
-	})
-	eventually(t, "the refusal arrives", func() bool {
-		_, err = a.Call(context.Background(), b.ID(), methodEcho, nil)
-		var refused *mux.RefusedError
-		return err != nil && errors.As(err, &refused)
-	})
-	requireRefused(t, err, mux.RefusedRemoved, b.ID())
+	requireRefused(t, eventuallyRefused(t, a, b), mux.RefusedRemoved, b.ID())
 	_, err = b.Call(t.Context(), a.ID(), methodEcho, nil)
 	require.NoError(t, err, "the other direction is left to those who decide")
 }
@@ -105,8 +107,7 @@ func TestJoiningAnotherClusterEndsConnections(t *testing.T) {
 	require.NoError(t, err)
 	a.SetClusterID("y")
 	require.Equal(t, "y", a.ClusterID())
-	_, err = a.Call(t.Context(), b.ID(), methodEcho, nil)
-	requireRefused(t, err, mux.RefusedWrongCluster, b.ID())
+	requireRefused(t, eventuallyRefused(t, a, b), mux.RefusedWrongCluster, b.ID())
 }
 
 func TestTooManyConnectionsAreRefused(t *testing.T) {

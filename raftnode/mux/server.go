@@ -32,7 +32,7 @@ type server struct {
 
 	mu      sync.Mutex // protects the fields below
 	running map[uint64]context.CancelFunc
-	bytes   int // bodies of running calls
+	bytes   int // bodies of running calls, and replies that wait for room
 }
 
 // serveCalls runs a call connection until it ends, and waits for its handlers.
@@ -139,6 +139,13 @@ func (s *server) finish(h header) {
 	cancel()
 }
 
+// hold counts bytes against maxBytes.
+func (s *server) hold(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes += n
+}
+
 func (s *server) cancel(id uint64) {
 	s.mu.Lock()
 	cancel := s.running[id]
@@ -179,6 +186,8 @@ func (s *server) answer(id uint64, reply []byte, err error) {
 		reply = []byte(remote.Text[:min(len(remote.Text), maxErrorText, s.in.maxBody)])
 	}
 	s.metrics.served.WithLabelValues(result).Inc()
+	s.hold(len(reply))
+	defer s.hold(-len(reply))
 	// The put fails only when the link is down, and then nobody waits for a reply.
 	_ = s.out.put(context.Background(), h, reply)
 }

@@ -1,0 +1,50 @@
+# `make test` is the test command of the README and needs Go only.
+# P is how many packages build and run at a time; the suites start clusters, so
+# more than the number of cores makes their timings meaningless.
+P ?= 2
+FUZZTIME ?= 10s
+LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+export CGO_ENABLED = 0
+
+.PHONY: build test race check fuzz sim e2e bench generate
+
+build:
+	go build -trimpath -o quorate ./cmd/quorate
+
+test:
+	go test -p $(P) -timeout 10m ./...
+
+# The race detector needs a C compiler.
+race:
+	CGO_ENABLED=1 go test -race -p 1 -timeout 30m ./...
+
+check:
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go test -run 'Folder|Banned|Package|Exported|StateMachines|Files' .
+	go run $(LINT) run
+
+# Every fuzz target for FUZZTIME, starting from its seeds.
+fuzz:
+	@set -e; for pkg in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+sim:
+	go test -timeout 60m -v ./e2e/sim -sim.runs 200 -sim.minutes 10
+
+e2e:
+	cd e2e/js && npm ci
+	go test -timeout 30m -v ./e2e -e2e.full
+
+bench: build
+	./quorate bench
+
+# Committed output must equal what the generators write.
+generate:
+	go generate ./...
+	git diff --exit-code

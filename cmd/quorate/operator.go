@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quorate/quorate"
+	"github.com/quorate/quorate/cmd/quorate/config"
+)
+
+const (
+	// callTimeout bounds status and members; a node that does not answer within it
+	// is not well.
+	callTimeout = 10 * time.Second
+	// leaveTimeout bounds leave, which waits for other nodes to take over.
+	leaveTimeout = 2 * time.Minute
+)
+
+// target is the node that an operator command talks to.
+type target struct {
+	addr, secret string
+	json         bool
+}
+
+// parseTarget reads the flags of an operator command. The second result is the
+// exit code when the command cannot go on.
+func (p *process) parseTarget(name string, args []string, withJSON bool) (*target, int) {
+	t := &target{}
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&t.addr, "addr", "", "cluster address of the node, `host:port` (default: the node that runs on SERVICE_STORE_PATH)")
+	if withJSON {
+		fs.BoolVar(&t.json, "json", false, "print JSON")
+	}
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(p.stdout, "Usage: quorate %s [flags]\n", name)
+		fs.SetOutput(p.stdout)
+		fs.PrintDefaults()
+		return nil, exitOK
+	case err != nil:
+		return nil, p.usageError(name + ": " + err.Error())
+	case fs.NArg() > 0:
+		return nil, p.usageError(fmt.Sprintf("%s: unexpected argument %q", name, fs.Arg(0)))
+	}
+	if err := p.complete(t); err != nil {
+		return nil, p.fail(err)
+	}
+	return t, exitOK
+}
+
+// complete takes from the environment what the server on this machine took: its
+// secret and, unless an address is given, where it listens.
+func (p *process) complete(t *target) error {
+	// Settings that only matter for running a node may be wrong here.
+	settings, _, err := config.Load(nil, p.getenv)
+	if err != nil {
+		return err
+	}
+	server := &settings.Server
+	t.secret = server.Security.JWTSecret
+	if t.addr != "" {
+		return nil
+	}
+	file := server.AddressFile()
+	if file == "" {
+		return errors.New("--addr is needed: the null backend leaves no address file")
+	}
+	addr, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("no node runs on %s here: start one, or name its cluster address with --addr", server.Storage.Path)
+	}
+	if err != nil {
+		return fmt.Errorf("read the node's address: %w", err)
+	}
+	t.addr = strings.TrimSpace(string(addr))
+	return nil
+}
+
+func runStatus(p *process, args []string) int {
+	return p.withStatus("status", args, writeStatus)
+}
+
+func runMembers(p *process, args []string) int {
+	return p.withStatus("members", args, writeMembers)
+}
+
+// withStatus asks the node for its status and prints it with write, or as JSON.
+func (p *process) withStatus(name string, args []string, write func(w io.Writer, s *quorate.Status)) int {
+	t, code := p.parseTarget(name, args, true)
+	if t == nil {
+		return code
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	status, err := quorate.FetchStatus(ctx, t.addr, t.secret)
+	if err != nil {
+		return p.fail(err)
+	}
+	if !t.json {
+		write(p.stdout, status)
+		return exitOK
+	}
+	var v any = status
+	if name == "members" {
+		v = status.Members
+	}
+	enc := json.NewEncoder(p.stdout)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return p.fail(fmt.Errorf("print status: %w", err))
+	}
+	return exitOK
+}
+
+func runLeave(p *process, args []string) int {
+	t, code := p.parseTarget("leave", args, false)
+	if t == nil {
+		return code
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	nodeID, err := quorate.RequestLeave(ctx, t.addr, t.secret)
+	if err != nil {
+		return p.fail(err)
+	}
+	fmt.Fprintf(p.stdout, "%s has left the cluster\n", nodeID)
+	return exitOK
+}
+
+func writeStatus(w io.Writer, s *quorate.Status) {
+	fmt.Fprintf(w, "node %s (%s), quorate %s, %s, %s, up %s\n", s.NodeID, s.ServerID, s.Version, s.Phase, s.Health,
+		time.Duration(s.UptimeSeconds)*time.Second)
+	fmt.Fprintf(w, "cluster %s, peers %s, clients %s\n\n", orNone(s.ClusterID), s.PeerAddr, s.ClientURL)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GROUP\tROLE\tTERM\tLEADER\tCOMMIT\tAPPLIED\tFLUSHED\tLAG\tLOG\tVOTERS\tNONVOTERS\tDIGEST")
+	for _, g := range s.Groups {
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d-%d\t%s\t%s\t%s@%d\n", g.Group, g.Role, g.Term, orNone(nodeOf(g.Leader)),
+			g.CommitIndex, g.AppliedIndex, g.FlushedIndex, g.Lag, g.FirstLog, g.LastLog, nodesOf(g.Voters), nodesOf(g.Nonvoters),
+			g.Digest, g.DigestIndex)
+	}
+	_ = t.Flush()
+	fmt.Fprintln(w)
+	writeMembers(w, s)
+}
+
+func writeMembers(w io.Writer, s *quorate.Status) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tSTATUS\tLEADS\tVOTES\tPEERS\tCLIENTS\tSERVER ID")
+	for _, m := range s.Members {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", m.NodeID, m.Status, m.Leads, m.Votes, orNone(m.PeerAddr), orNone(m.ClientURL), m.ServerID)
+	}
+	_ = t.Flush()
+}
+
+// nodeOf is the node id of a server id: what an operator chose.
+func nodeOf(serverID string) string {
+	node, _, _ := strings.Cut(serverID, "#")
+	return node
+}
+
+func nodesOf(serverIDs []string) string {
+	nodes := make([]string, len(serverIDs))
+	for i, id := range serverIDs {
+		nodes[i] = nodeOf(id)
+	}
+	return orNone(strings.Join(nodes, ","))
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

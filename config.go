@@ -1,0 +1,226 @@
+package quorate
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// Backend names the durable home of a node's records.
+type Backend string
+
+// The backends of the contract.
+const (
+	// BackendEmbedded keeps everything in one file and a log directory beside it.
+	BackendEmbedded Backend = "embedded"
+	// BackendRelational keeps records in PostgreSQL. Validate refuses it: this
+	// build does not contain it.
+	BackendRelational Backend = "relational"
+	// BackendNull keeps everything in memory and loses it at exit. For tests.
+	BackendNull Backend = "null"
+)
+
+// ServerConfig configures one node. DefaultServerConfig fills every field that
+// has a default; the zero value is not valid.
+type ServerConfig struct {
+	// NodeID identifies the node within its cluster: 1 to 64 printable ASCII
+	// characters other than space, '#', ':' and '/'. No default.
+	NodeID string
+	// DefaultOperationTimeout bounds a client operation that asks for no shorter
+	// timeout. Default 30 s.
+	DefaultOperationTimeout time.Duration
+	// MaxConcurrentOperations bounds the writes and queries under way on this node;
+	// further ones wait a moment and are then refused. Default 1000.
+	MaxConcurrentOperations int
+	// GCInterval is the pace of collecting tombstones. This build keeps them;
+	// Validate refuses other values than the default, 60 s.
+	GCInterval time.Duration
+	// PartitionCount is 271. Clients compute partitions with it, so Validate
+	// refuses any other.
+	PartitionCount int
+
+	Network  NetworkConfig
+	Security SecurityConfig
+	Storage  StorageConfig
+	Cluster  ClusterConfig
+}
+
+// NetworkConfig configures the client listener.
+type NetworkConfig struct {
+	// Host is the bind address: a name or an IP, IPv6 with or without brackets.
+	// Empty means 0.0.0.0, or 127.0.0.1 when Security.NoAuth is set.
+	Host string
+	// Port is the TCP port. 0 (the default) lets the system choose.
+	Port uint16
+	// TLS must be nil: this build does not terminate TLS for clients.
+	TLS *TLSConfig
+	// Connection bounds one client connection.
+	Connection ConnectionConfig
+	// CORSOrigins lists the origins whose pages may connect, besides pages of the
+	// server's own host. "*" admits every origin. Default none.
+	CORSOrigins []string
+	// RequestTimeout bounds reading one HTTP request. Default 30 s.
+	RequestTimeout time.Duration
+}
+
+// TLSConfig names the PEM files of a TLS listener.
+type TLSConfig struct {
+	CertPath, KeyPath string
+	// CACertPath, when set, demands client certificates signed by this authority.
+	CACertPath string
+}
+
+// ConnectionConfig bounds one client connection.
+type ConnectionConfig struct {
+	// OutboundChannelCapacity is how many encoded messages wait for a slow client
+	// before it is disconnected. Default 256.
+	OutboundChannelCapacity int
+	// SendTimeout bounds one socket write. Default 5 s.
+	SendTimeout time.Duration
+	// IdleTimeout closes a connection that sent nothing for so long. Default 60 s.
+	IdleTimeout time.Duration
+	// WSWriteBufferSize and WSMaxWriteBufferSize bound, in bytes, how much queued
+	// output is joined into one socket write. Defaults 128 KiB and 512 KiB.
+	WSWriteBufferSize, WSMaxWriteBufferSize int
+}
+
+// SecurityConfig configures authentication. Either JWTSecret or NoAuth must be
+// set.
+type SecurityConfig struct {
+	// JWTSecret is the HMAC key of client tokens. The key that protects the links
+	// between nodes is derived from it, so all nodes must have the same. Secrets
+	// under 32 bytes are accepted with a warning.
+	JWTSecret string
+	// NoAuth accepts every client without a token. A JWTSecret given as well still
+	// protects the links between nodes; without one the cluster port speaks plain
+	// TCP.
+	NoAuth bool
+	// ForwardAuthErrors tells clients why their token was refused. Insecure.
+	ForwardAuthErrors bool
+}
+
+// StorageConfig configures where and how records are kept.
+type StorageConfig struct {
+	// Backend selects the store. Default BackendEmbedded.
+	Backend Backend
+	// Path is the file of BackendEmbedded. The directory Path+".raft" beside it
+	// holds the log. Default ./service.db.
+	Path string
+	// Cache bounds the records kept in memory.
+	Cache CacheConfig
+	// WriteBehind paces the writing of applied records to the store.
+	WriteBehind WriteBehindConfig
+}
+
+// CacheConfig bounds the in-memory record cache.
+type CacheConfig struct {
+	// MaxRAMMB is the ceiling in MiB, at least 16. Default 1024.
+	MaxRAMMB uint64
+	// HighPercent and LowPercent are the water marks in percent of the ceiling:
+	// eviction starts above the high one and stops below the low one. Defaults 85
+	// and 70.
+	HighPercent, LowPercent uint8
+	// Interval is the eviction tick. Default 1 s.
+	Interval time.Duration
+}
+
+// WriteBehindConfig paces the flusher. Acknowledged writes do not depend on it:
+// they are in the log first.
+type WriteBehindConfig struct {
+	// FlushInterval is the longest time between two flushes. Default 1 s.
+	FlushInterval time.Duration
+	// BatchSize is how many records of a group one transaction takes. Default 100.
+	BatchSize int
+	// Capacity is how many records may wait before proposers are slowed. Default
+	// 10000.
+	Capacity int
+}
+
+// ClusterConfig configures the links between nodes.
+type ClusterConfig struct {
+	// Host is the name or IP under which peers reach this node; clients receive it
+	// in the partition map. Default 127.0.0.1.
+	Host string
+	// Port is the TCP port for peers. 0 (the default) lets the system choose.
+	Port uint16
+	// Seeds are host:port addresses of cluster ports to form or join a cluster
+	// with. Empty means a cluster of one, which others may join later.
+	Seeds []string
+}
+
+// DefaultServerConfig returns the contract's defaults. NodeID and one of
+// Security's JWTSecret and NoAuth are left to the caller.
+func DefaultServerConfig() ServerConfig {
+	return ServerConfig{
+		DefaultOperationTimeout: 30 * time.Second,
+		MaxConcurrentOperations: 1000,
+		GCInterval:              60 * time.Second,
+		PartitionCount:          protocol.PartitionCount,
+		Network:                 DefaultNetworkConfig(),
+		Storage: StorageConfig{
+			Backend: BackendEmbedded,
+			Path:    "./service.db",
+			Cache: CacheConfig{
+				MaxRAMMB:    1024,
+				HighPercent: 85,
+				LowPercent:  70,
+				Interval:    time.Second,
+			},
+			WriteBehind: WriteBehindConfig{
+				FlushInterval: time.Second,
+				BatchSize:     100,
+				Capacity:      10000,
+			},
+		},
+		Cluster: ClusterConfig{Host: "127.0.0.1"},
+	}
+}
+
+// DefaultNetworkConfig returns the contract's defaults of the client listener.
+func DefaultNetworkConfig() NetworkConfig {
+	return NetworkConfig{
+		Connection: ConnectionConfig{
+			OutboundChannelCapacity: 256,
+			SendTimeout:             5 * time.Second,
+			IdleTimeout:             60 * time.Second,
+			WSWriteBufferSize:       128 << 10,
+			WSMaxWriteBufferSize:    512 << 10,
+		},
+		RequestTimeout: 30 * time.Second,
+	}
+}
+
+// BindHost is the address that the client listener and the cluster port bind:
+// Network.Host without brackets, or the default that Network.Host documents. The
+// loopback default of NoAuth matters for the cluster port too, which may then
+// speak plain TCP.
+func (c *ServerConfig) BindHost() string {
+	switch {
+	case c.Network.Host != "":
+		return unbracket(c.Network.Host)
+	case c.Security.NoAuth:
+		return "127.0.0.1"
+	default:
+		return "0.0.0.0"
+	}
+}
+
+// raftDir is the directory beside the store that holds the log. Empty when the
+// backend keeps nothing on disk.
+func (c *ServerConfig) raftDir() string {
+	if c.Storage.Backend == BackendNull {
+		return ""
+	}
+	return c.Storage.Path + ".raft"
+}
+
+// AddressFile is the file that holds the cluster address, host:port, of the node
+// while it runs on this store. Empty when the backend keeps nothing on disk.
+func (c *ServerConfig) AddressFile() string {
+	dir := c.raftDir()
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, "address")
+}

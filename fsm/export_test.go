@@ -1,0 +1,22 @@
+package fsm
+
+// WindowSize is the size of the dedup window, for tests that fill it.
+const WindowSize = windowSize
+
+// CommandNames are the names of the commands table by kind, empty without a row.
+func CommandNames() []string {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// SectionNames are the names of the sections table by number, empty without a row.
+func SectionNames() []string {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
+}

@@ -1,0 +1,379 @@
+package fsm_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/bolt"
+	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/fsm/system"
+	"github.com/quorate/quorate/protocol"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of randomised tests; 0 takes a new one")
+
+func newRand(t testing.TB) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// modelMaps are the maps that random logs write; one name is a prefix of another.
+var modelMaps = []string{"", "m", "mm", "\x01m"}
+
+// randomLog makes a log that is full of ties, repeats and refusals.
+func randomLog(rnd *rand.Rand, group uint32, entries int) []fsm.Entry {
+	var log []fsm.Entry
+	index, millis := uint64(0), int64(1000)
+	for range entries {
+		index += 1 + uint64(rnd.IntN(2))
+		millis += int64(rnd.IntN(3))
+		term := 1 + index/20
+		if rnd.IntN(15) == 0 {
+			log = append(log, fsm.Entry{Index: index, Term: term, Data: fmt.Append(nil, "conf", index), Configuration: true})
+			continue
+		}
+		var cmds []command.Raw
+		for range rnd.IntN(9) {
+			cmds = append(cmds, randomCommand(rnd, group, millis))
+		}
+		log = append(log, fsm.Entry{Index: index, Term: term, Data: command.AppendEntry(nil, ts(millis, int64(rnd.IntN(5))), cmds)})
+	}
+	return log
+}
+
+func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
+	if rnd.IntN(30) == 0 {
+		return command.Raw{Kind: command.Ignorable | 1, Version: 7}
+	}
+	if group != fsm.SystemGroup || rnd.IntN(3) == 0 {
+		return randomPut(rnd, millis)
+	}
+	id := fmt.Sprintf("n%d#%d", rnd.IntN(3), rnd.IntN(2))
+	switch rnd.IntN(4) {
+	case 0:
+		return command.EncodeGenesis(system.Genesis{ClusterID: fmt.Sprint(rnd.IntN(2)), Groups: 7, ReplicationFactor: 3, Founder: id})
+	case 1:
+		return command.EncodeTablePut(uint32(rnd.IntN(4)), system.Table{Groups: []system.Placement{{Voters: []string{id, "x"}, Leader: id, LeaderTerm: rnd.Uint64N(9)}}})
+	default:
+		return command.EncodeMemberPut(rnd.Uint64N(4), system.Member{
+			ID: id, NodeID: id[:2], PeerAddr: fmt.Sprint(rnd.IntN(9)), Status: system.Status(rnd.IntN(8)), SinceMillis: millis,
+		})
+	}
+}
+
+func randomPut(rnd *rand.Rand, millis int64) command.Raw {
+	p := command.Put{
+		Map: modelMaps[rnd.IntN(len(modelMaps))],
+		Key: []string{"", "a", "b", "ab", "\xff", strings.Repeat("k", rnd.IntN(300))}[rnd.IntN(6)],
+		Record: record(fmt.Sprint(rnd.IntN(100)), protocol.Timestamp{
+			Millis: millis - 5 + int64(rnd.IntN(10)), Counter: int64(rnd.IntN(3)), NodeID: []string{"a", "B", "n1"}[rnd.IntN(3)],
+		}),
+		Origin: []string{"", "conn"}[rnd.IntN(2)],
+	}
+	if rnd.IntN(4) == 0 {
+		p.Record.Value = nil
+	}
+	if rnd.IntN(4) == 0 {
+		p.Record.TTLMillis = int64(rnd.IntN(1000))
+	}
+	if rnd.IntN(3) == 0 {
+		p.Stamped, p.Overwrite = true, rnd.IntN(3) > 0
+		if rnd.IntN(2) == 0 {
+			p.Dedup = fmt.Sprint("op", rnd.IntN(40))
+		}
+	}
+	if rnd.IntN(40) == 0 {
+		p.Key = strings.Repeat("k", storage.MaxKeyBytes)
+	}
+	return command.EncodePut(p)
+}
+
+// replica applies a log in its own way and keeps what it answered.
+type replica struct {
+	*rig
+	log  []fsm.Entry
+	opts []option
+	// next is the position in log from which to apply.
+	next    int
+	results map[uint64][]command.Result
+	events  map[uint64][]fsm.Change
+}
+
+// step applies some more entries, and returns false at the end of the log.
+func (r *replica) step(n int) bool {
+	r.t.Helper()
+	entries := r.log[r.next:min(r.next+n, len(r.log))]
+	r.changes = nil
+	for i, list := range r.apply(entries...) {
+		index := entries[i].Index
+		if before, again := r.results[index]; again && !cmp.Equal(before, list) {
+			r.t.Fatalf("entry %d answered\n%v and later\n%v", index, before, list)
+		}
+		r.results[index] = list
+	}
+	fresh := map[uint64][]fsm.Change{}
+	for _, c := range r.changes {
+		for _, change := range c.List {
+			fresh[change.Index] = append(fresh[change.Index], change)
+		}
+	}
+	for _, index := range slices.Sorted(maps.Keys(fresh)) {
+		if before, again := r.events[index]; again && !cmp.Equal(before, fresh[index]) {
+			r.t.Fatalf("entry %d changed\n%v and later\n%v", index, before, fresh[index])
+		}
+		r.events[index] = fresh[index]
+	}
+	r.next += len(entries)
+	return r.next < len(r.log)
+}
+
+// crashAndReplay starts again from the flushed state.
+func (r *replica) crashAndReplay() {
+	r.t.Helper()
+	r.rig = r.crash(r.opts...)
+	r.seek()
+}
+
+// seek continues the log behind the machine's applied entry.
+func (r *replica) seek() {
+	index, _ := r.machine.Applied()
+	r.next = slices.IndexFunc(r.log, func(e fsm.Entry) bool { return e.Index > index })
+	if r.next < 0 {
+		r.next = len(r.log)
+	}
+}
+
+// install replaces the state by another replica's flushed one, if that is newer.
+func (r *replica) install(from *replica) {
+	r.t.Helper()
+	mine, _ := r.machine.Applied()
+	if from.machine.Flushed().Index < mine {
+		return
+	}
+	snapshot := from.snapshot()
+	r.must(r.machine.Restore(strings.NewReader(string(snapshot))))
+	r.seek()
+}
+
+func newReplica(t testing.TB, group uint32, log []fsm.Entry, store storage.Store, opts ...option) *replica {
+	return &replica{
+		rig: openRig(t, group, store, opts...), log: log, opts: opts,
+		results: map[uint64][]command.Result{}, events: map[uint64][]fsm.Change{},
+	}
+}
+
+// reference applies the whole log at once.
+func reference(t testing.TB, group uint32, log []fsm.Entry) *replica {
+	r := newReplica(t, group, log, memory.New(memory.Config{}), batchSize(1<<30))
+	r.step(len(log))
+	return r
+}
+
+// sameAs compares everything that can be seen; entries that a snapshot covered have
+// no results and no events here.
+func (r *replica) sameAs(want *replica) {
+	r.t.Helper()
+	if diff := cmp.Diff(want.dump(modelMaps...), r.dump(modelMaps...)); diff != "" {
+		r.t.Fatalf("state (-want +got):\n%s", diff)
+	}
+	for index, list := range r.results {
+		if diff := cmp.Diff(want.results[index], list); diff != "" {
+			r.t.Fatalf("results of entry %d (-want +got):\n%s", index, diff)
+		}
+		if diff := cmp.Diff(want.events[index], r.events[index]); diff != "" {
+			r.t.Fatalf("changes of entry %d (-want +got):\n%s", index, diff)
+		}
+	}
+}
+
+func openBolt(t testing.TB) storage.Store {
+	s, err := bolt.Open(bolt.Config{Path: filepath.Join(t.TempDir(), "db")}, bolt.Deps{Logger: hclog.NewNullLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestReplicasAgreeWhateverTheyFlushLoseAndRestore(t *testing.T) {
+	rnd := newRand(t)
+	for round := range 12 {
+		group := uint32(round % 2)
+		log := randomLog(rnd, group, 150)
+		want := reference(t, group, log)
+		replicas := []*replica{
+			newReplica(t, group, log, memory.New(memory.Config{}), batchSize(1), cacheBytes(0)),
+			newReplica(t, group, log, memory.New(memory.Config{}), batchSize(7), cacheBytes(1000)),
+			newReplica(t, group, log, memory.New(memory.Config{}), batchSize(100)),
+		}
+		if round < 2 {
+			replicas = append(replicas, newReplica(t, group, log, openBolt(t), batchSize(20)))
+		}
+		for running := true; running; {
+			running = false
+			for _, r := range replicas {
+				running = r.step(1+rnd.IntN(12)) || running
+				switch rnd.IntN(12) {
+				case 0, 1:
+					r.flush()
+				case 2:
+					r.crashAndReplay()
+					running = true
+				case 3:
+					r.install(replicas[rnd.IntN(len(replicas))])
+					running = true
+				}
+			}
+		}
+		for _, r := range replicas {
+			r.sameAs(want)
+			r.flush()
+			if diff := cmp.Diff(replicas[0].snapshot(), r.snapshot()); diff != "" {
+				t.Fatalf("snapshots of equal states differ:\n%s", diff)
+			}
+		}
+	}
+}
+
+// cutStore loses power after some writes.
+type cutStore struct {
+	storage.Store
+	left int
+}
+
+var errCut = errors.New("power cut")
+
+func (s *cutStore) Write(batches []storage.Batch) error {
+	if s.left == 0 {
+		return errCut
+	}
+	s.left--
+	return s.Store.Write(batches)
+}
+
+func TestACrashAfterAnyFlushReplaysToTheSameState(t *testing.T) {
+	rnd := newRand(t)
+	for _, group := range []uint32{0, 1} {
+		log := randomLog(rnd, group, 40)
+		want := reference(t, group, log)
+		for writes := 0; ; writes++ {
+			store := memory.New(memory.Config{})
+			r := newReplica(t, group, log, &cutStore{Store: store, left: writes}, batchSize(5))
+			for r.step(1 + rnd.IntN(4)) {
+			}
+			index, term := r.machine.Applied()
+			err := r.machine.Checkpoint(t.Context(), fsm.Position{Index: index, Term: term})
+			if err != nil && !errors.Is(err, errCut) {
+				t.Fatal(err)
+			}
+			r.store = store
+			r.crashAndReplay()
+			if writes > 0 && r.next == 0 {
+				t.Fatalf("after %d writes the store holds nothing", writes)
+			}
+			r.step(len(log))
+			r.sameAs(want)
+			if err == nil {
+				break
+			}
+		}
+	}
+}
+
+// plainRecords is the state that a log must lead to, found in the simplest way.
+func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
+	state, done := map[string]protocol.Record{}, map[string]bool{}
+	for _, e := range log {
+		if e.Configuration {
+			continue
+		}
+		decoded, err := command.DecodeEntry(e.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range decoded.Commands {
+			if c.Kind != command.KindPut {
+				continue
+			}
+			p, err := command.DecodePut(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done[p.Dedup] {
+				continue
+			}
+			done[p.Dedup] = p.Dedup != ""
+			if len(p.Key) >= storage.MaxKeyBytes {
+				continue // refused
+			}
+			name := fmt.Sprintf("%q %q", p.Map, p.Key)
+			met, found := state[name]
+			if p.Stamped {
+				p.Record.Timestamp = decoded.Stamp
+				p.Record.Timestamp.Counter += int64(i)
+				if p.Overwrite && found && p.Record.Timestamp.Compare(met.Timestamp) <= 0 {
+					p.Record.Timestamp.Millis, p.Record.Timestamp.Counter = met.Timestamp.Millis, met.Timestamp.Counter+1
+				}
+			}
+			if !found || p.Record.Timestamp.Compare(met.Timestamp) > 0 {
+				state[name] = p.Record
+			}
+		}
+	}
+	return state
+}
+
+func TestRecordsEqualAPlainMap(t *testing.T) {
+	rnd := newRand(t)
+	for range 10 {
+		log := randomLog(rnd, 1, 200)
+		r := newReplica(t, 1, log, memory.New(memory.Config{}), batchSize(10), cacheBytes(rnd.IntN(2000)))
+		for r.step(1 + rnd.IntN(20)) {
+			if rnd.IntN(3) == 0 {
+				r.flush()
+			}
+		}
+		got := map[string]protocol.Record{}
+		for _, name := range modelMaps {
+			last := ""
+			_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
+				if len(got) > 0 && last != "" && key <= last {
+					t.Errorf("%q after %q", key, last)
+				}
+				last = key
+				got[fmt.Sprintf("%q %q", name, key)] = rec
+				one, found, err := r.machine.Get(name, key)
+				if err != nil || !found || !cmp.Equal(one, rec) {
+					t.Errorf("Get(%q, %q) = %v, %v, %v; Scan shows %v", name, key, one, found, err, rec)
+				}
+				return true
+			})
+			r.must(err)
+		}
+		if diff := cmp.Diff(plainRecords(t, log), got); diff != "" {
+			t.Fatalf("records (-want +got):\n%s", diff)
+		}
+	}
+}

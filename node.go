@@ -1,0 +1,195 @@
+package quorate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/writebehind"
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/placement"
+	"github.com/quorate/quorate/protocol/hlc"
+	"github.com/quorate/quorate/raftnode"
+	"github.com/quorate/quorate/raftnode/logstore"
+	"github.com/quorate/quorate/raftnode/membership"
+	"github.com/quorate/quorate/raftnode/mux"
+)
+
+// NodeConfig composes the configurations of the parts of a Node. What they must
+// know of the node's identity is filled in by OpenNode, from the store.
+type NodeConfig struct {
+	// NodeID names the node. A store that belongs to another id is refused.
+	NodeID string
+	// CacheBytes bounds the clean records that all groups together keep in memory.
+	CacheBytes int
+	Mux        mux.Config
+	Log        logstore.Config
+	Flusher    writebehind.Config
+	Raft       raftnode.Config
+	Membership membership.Config
+	Router     partitions.Config
+}
+
+// NodeDeps are what a Node works with. Registerer, Network and LogFS may be nil:
+// no metrics, TCP, the files of the system.
+type NodeDeps struct {
+	Logger     hclog.Logger
+	Registerer prometheus.Registerer
+	Network    mux.Network
+	LogFS      logstore.FS
+	// Store keeps the node's state. OpenNode takes it over, also when it fails.
+	Store storage.Store
+	// Physical is the wall clock in milliseconds since 1970.
+	Physical func() int64
+}
+
+// Node is one member of a cluster without a client listener: replicas, peer links,
+// membership and routing. Server adds the listener; simulations run bare Nodes.
+// All methods are safe for concurrent use.
+type Node struct {
+	cfg     NodeConfig
+	deps    NodeDeps
+	log     hclog.Logger
+	wal     *logstore.Log
+	mux     *mux.Mux
+	clock   *hlc.Clock
+	flusher *writebehind.Flusher
+	hub     *live.Hub
+	host    *raftnode.Host
+	agent   *membership.Agent
+	router  *partitions.Router
+	started time.Time
+
+	// fatal takes the first reason why the node must stop. Capacity 1.
+	fatal chan error
+	// left is closed by Run when the node has left its cluster.
+	left chan struct{}
+	// closing runs the shutdown once; closed is its result.
+	closing sync.Once
+	closed  error
+}
+
+// OpenNode recovers the log, loads the identity and binds the peer port. Nothing
+// runs before Run. The errors of the parts come wrapped; a part that failed has
+// changed nothing.
+func OpenNode(cfg NodeConfig, deps NodeDeps) (*Node, error) {
+	n := &Node{cfg: cfg, deps: deps, log: deps.Logger, started: time.Now(), fatal: make(chan error, 1), left: make(chan struct{})}
+	if err := n.open(); err != nil {
+		return nil, errors.Join(err, n.Close(context.Background()))
+	}
+	return n, nil
+}
+
+func (n *Node) open() (err error) {
+	identity, err := membership.LoadIdentity(n.deps.Store, n.cfg.NodeID)
+	if err != nil {
+		return fmt.Errorf("load identity: %w", err)
+	}
+	n.wal, err = logstore.Open(n.cfg.Log, logstore.Deps{
+		Logger: n.log.Named("logstore"), FS: n.deps.LogFS, Registerer: n.deps.Registerer,
+	})
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	n.flusher, err = writebehind.New(n.cfg.Flusher, writebehind.Deps{Logger: n.log, Store: n.deps.Store})
+	if err != nil {
+		return err
+	}
+	n.cfg.Mux.NodeID, n.cfg.Mux.Incarnation = identity.NodeID, identity.Incarnation
+	n.mux, err = mux.Open(n.cfg.Mux, mux.Deps{
+		Network: n.deps.Network, Logger: n.log.Named("mux"), Registerer: n.deps.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	n.clock = hlc.New(n.cfg.NodeID, n.deps.Physical)
+	n.hub = live.NewHub()
+	if err := n.openHost(identity.ID()); err != nil {
+		return err
+	}
+	n.cfg.Membership.NodeID, n.cfg.Membership.Incarnation = identity.NodeID, identity.Incarnation
+	n.agent, err = membership.New(n.cfg.Membership, membership.Deps{
+		Logger: n.log, Host: n.host, Mux: n.mux, Identity: n.deps.Store, Place: placement.Plan,
+		Physical: n.deps.Physical, Registerer: n.deps.Registerer,
+	})
+	if err != nil {
+		return fmt.Errorf("open membership: %w", err)
+	}
+	n.openRouter(identity.ID())
+	return nil
+}
+
+func (n *Node) openHost(id raftnode.ServerID) error {
+	n.cfg.Raft.ID = id
+	if err := n.cfg.Raft.Validate(); err != nil {
+		return fmt.Errorf("raft configuration: %w", err)
+	}
+	n.host = raftnode.NewHost(n.cfg.Raft, raftnode.Deps{
+		Logger: n.log, Mux: n.mux, Log: n.wal, Clock: n.clock,
+		NewMachine:  n.newMachine,
+		DropMachine: n.deps.Store.Drop,
+		Fatal:       n.fail,
+		Registerer:  n.deps.Registerer,
+	})
+	return nil
+}
+
+// newMachine opens the state of one group. The memory for clean records is shared
+// out evenly among the groups that a node can hold.
+func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
+	return fsm.Open(
+		fsm.Config{Group: group, CacheBytes: n.cfg.CacheBytes / int(n.cfg.Membership.Groups+1)},
+		fsm.Deps{Logger: n.log, Store: n.deps.Store, Flusher: n.flusher, OnChange: n.changed},
+	)
+}
+
+// changed hears of every change that a local replica applied.
+func (n *Node) changed(c *fsm.Changes) {
+	n.hub.Publish(c)
+	if c.Group == raftnode.SystemGroup {
+		n.agent.StateChanged()
+	}
+}
+
+func (n *Node) openRouter(id raftnode.ServerID) {
+	n.cfg.Router.Self = id
+	n.cfg.Router.Durable = n.deps.Store.Durable()
+	n.router = partitions.New(n.cfg.Router, partitions.Deps{
+		Logger:   n.log,
+		Groups:   partitions.HostGroups{Host: n.host},
+		Peers:    n.mux,
+		Clock:    n.clock,
+		Physical: n.deps.Physical,
+		Cluster:  n.agent.State,
+		Admit:    n.flusher.WaitBelowCapacity,
+		Hub:      n.hub,
+	})
+}
+
+// fail notes why the node must stop; Run returns it.
+func (n *Node) fail(err error) {
+	select {
+	case n.fatal <- err:
+	default:
+	}
+}
+
+// Router is the way to the data.
+func (n *Node) Router() *partitions.Router { return n.router }
+
+// Host runs the node's replicas.
+func (n *Node) Host() *raftnode.Host { return n.host }
+
+// Agent keeps the node in its cluster.
+func (n *Node) Agent() *membership.Agent { return n.agent }
+
+// Mux is the node's end of the peer network. Handlers are registered before Run.
+func (n *Node) Mux() *mux.Mux { return n.mux }

@@ -1,0 +1,119 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorate/quorate/transport/health"
+	"github.com/quorate/quorate/transport/ws"
+)
+
+// Server is the client listener of a node. Its life: New, Start, Open, Drain,
+// Close.
+type Server struct {
+	cfg    Config
+	deps   Deps
+	log    hclog.Logger
+	health *health.Monitor
+	ws     *ws.Server
+	http   *http.Server
+
+	// serving counts the goroutine that accepts.
+	serving sync.WaitGroup
+}
+
+// New returns a Server that does not listen yet, or what is wrong with cfg.
+func New(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure client listener: %w", err)
+	}
+	s := &Server{cfg: cfg, deps: deps, log: deps.Logger.Named("transport")}
+	s.health = health.New(health.Deps{
+		Now: deps.Now, CaughtUp: deps.CaughtUp,
+		Connections: func() int { return s.ws.Connections() },
+		InFlight:    func() int { return s.ws.InFlight() },
+	})
+	sockets, err := ws.New(cfg.WebSocket, ws.Deps{
+		Logger: deps.Logger, Now: deps.Now, Verifier: deps.Verifier,
+		Accepting: s.health.Accepting, Registerer: deps.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.ws = sockets
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		ReadTimeout:       cfg.RequestTimeout,
+		WriteTimeout:      2 * cfg.RequestTimeout, // counts from the end of the head
+		IdleTimeout:       cfg.WebSocket.Connection.IdleTimeout,
+		MaxHeaderBytes:    cfg.MaxHeaderBytes,
+		ErrorLog:          s.log.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
+	return s, nil
+}
+
+// Start binds the listener and answers probes and metrics from then on; everything
+// else gets 503 until Open. It returns the port that was bound.
+func (s *Server) Start() (port int, err error) {
+	l, err := net.Listen("tcp", s.cfg.Addr)
+	if err != nil {
+		return 0, fmt.Errorf("listen for clients on %s: %w", s.cfg.Addr, err)
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(fmt.Errorf("listen for clients on %s: not a TCP address", s.cfg.Addr), l.Close())
+	}
+	s.serving.Add(1)
+	go func() {
+		defer s.serving.Done()
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("client listener failed", "err", err)
+			if s.deps.Fatal != nil {
+				s.deps.Fatal(fmt.Errorf("accept clients: %w", err))
+			}
+		}
+	}()
+	return addr.Port, nil
+}
+
+// Open starts taking clients, whose writes and queries go to backend. The readiness
+// probe follows Deps.CaughtUp from now on. It is called once, after Start.
+func (s *Server) Open(backend ws.Backend) {
+	s.ws.Open(backend)
+	s.health.Advance(health.Ready)
+}
+
+// State is the node's state as /health shows it.
+func (s *Server) State() health.State { return s.health.State() }
+
+// Ready reports whether the readiness probe answers 200.
+func (s *Server) Ready() bool { return s.health.Ready() }
+
+// Drain turns readiness off, refuses new clients, lets writes under way finish and
+// be acknowledged, and closes every client connection; probes are still answered.
+// It returns when no client is left, or ws.ErrDrainTimeout when ctx ends first and
+// the rest was cut.
+func (s *Server) Drain(ctx context.Context) error {
+	s.health.Advance(health.Draining)
+	return s.ws.Drain(ctx)
+}
+
+// Close cuts what is left and closes the listener. It returns when nothing of the
+// Server runs.
+func (s *Server) Close() error {
+	s.health.Advance(health.Stopped)
+	s.ws.Close()
+	err := s.http.Close()
+	s.serving.Wait()
+	if err != nil {
+		return fmt.Errorf("close client listener: %w", err)
+	}
+	return nil
+}

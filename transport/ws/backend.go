@@ -1,0 +1,42 @@
+package ws
+
+import (
+	"context"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/transport/auth"
+)
+
+// Backend is the cluster as connections use it; *partitions.Router is one. All
+// methods are safe for concurrent use.
+type Backend interface {
+	// NewSession returns the state of one new connection: the origin of its writes
+	// and what it has been acknowledged.
+	NewSession() *partitions.Session
+	// Write proposes ops, which are validated, and returns one verdict per op, in
+	// order. It blocks until all are known or ctx ends. Errors: ErrUnavailable of
+	// package partitions (nothing was proposed); any other means that the outcome
+	// of at least one op is unknown.
+	Write(ctx context.Context, s *partitions.Session, ops []partitions.Op) ([]partitions.Verdict, error)
+	// Subscribe starts gathering the changes of a map, except those written by s.
+	// None reaches sink before Release on the result, which the caller closes.
+	Subscribe(ctx context.Context, s *partitions.Session, mapName string, sink partitions.Sink) (*partitions.Subscription, error)
+	// Snapshot returns the live rows of the subscribed map in key order, not older
+	// than what s was acknowledged. Changes that it lacks follow after Release.
+	// Errors: ErrUnavailable, ErrIncomplete, a failure of the store.
+	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error)
+	// PartitionMap is the cluster as clients see it, nil while there is none. It is
+	// shared and not modified.
+	PartitionMap() *partitions.MapInfo
+	// MapChanged calls fn after changes of PartitionMap until cancel is called. fn
+	// does not block.
+	MapChanged(fn func()) (cancel func())
+}
+
+// Verifier checks the tokens of clients; *auth.Verifier is one.
+type Verifier interface {
+	// Verify returns the bearer of a token, or why it is refused.
+	Verify(token string) (auth.Principal, error)
+	// Message is what the client is told about a refusal.
+	Message(err error) string
+}

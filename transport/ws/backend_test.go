@@ -1,0 +1,198 @@
+package ws
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/protocol"
+)
+
+// fakeBackend is a cluster of one group in memory, with a real event hub. The hooks
+// replace or delay what it does; they are set before connections are opened.
+type fakeBackend struct {
+	hub  *live.Hub
+	done chan struct{}
+
+	// onWrite, if set, is asked before each write is applied. An error is returned
+	// instead of applying.
+	onWrite func(ctx context.Context, ops []partitions.Op) error
+	// verdict, if set, judges each operation.
+	verdict func(op partitions.Op) partitions.Verdict
+	// onSnapshot, if set, runs before the rows are read; afterRead between reading
+	// the rows and returning them.
+	onSnapshot func(ctx context.Context) error
+	afterRead  func()
+
+	mu       sync.Mutex
+	index    uint64
+	sessions map[*partitions.Session]string
+	maps     map[string]map[string]protocol.Record
+	writes   [][]partitions.Op
+	info     *partitions.MapInfo
+	watchers map[*func()]struct{}
+}
+
+func newFakeBackend() *fakeBackend {
+	b := &fakeBackend{
+		hub: live.NewHub(), done: make(chan struct{}),
+		sessions: map[*partitions.Session]string{}, maps: map[string]map[string]protocol.Record{},
+		info: &partitions.MapInfo{Version: 1}, watchers: map[*func()]struct{}{},
+	}
+	b.info.Nodes = []partitions.NodeInfo{{NodeID: "n1", WebSocket: "ws://127.0.0.1:1/ws", Status: "ACTIVE"}}
+	for p := range b.info.Owner {
+		b.info.Owner[p], b.info.Backups[p] = "n1", []string{}
+	}
+	return b
+}
+
+// run dispatches events until close.
+func (b *fakeBackend) run() { b.hub.Run(b.done) }
+
+func (b *fakeBackend) close() { close(b.done) }
+
+func (b *fakeBackend) NewSession() *partitions.Session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := new(partitions.Session)
+	b.sessions[s] = "origin-" + strconv.Itoa(len(b.sessions))
+	return s
+}
+
+func (b *fakeBackend) Write(ctx context.Context, s *partitions.Session, ops []partitions.Op) ([]partitions.Verdict, error) {
+	if b.onWrite != nil {
+		if err := b.onWrite(ctx, ops); err != nil {
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", partitions.ErrUnknown, ctx.Err())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes = append(b.writes, slices.Clone(ops))
+	verdicts := make([]partitions.Verdict, len(ops))
+	b.index++
+	changes := &fsm.Changes{Group: 1, Index: b.index}
+	for i, op := range ops {
+		verdicts[i] = partitions.Verdict{Level: protocol.LevelPersisted}
+		if b.verdict != nil {
+			verdicts[i] = b.verdict(op)
+		}
+		if !verdicts[i].Refused() {
+			b.mergeLocked(changes, op, b.sessions[s])
+		}
+	}
+	b.hub.Publish(changes)
+	return verdicts, nil
+}
+
+func (b *fakeBackend) mergeLocked(changes *fsm.Changes, op partitions.Op, origin string) {
+	records := b.maps[op.Map]
+	if records == nil {
+		records = map[string]protocol.Record{}
+		b.maps[op.Map] = records
+	}
+	rec := op.Record
+	rec.Value = slices.Clone(rec.Value)
+	if rec.Timestamp.IsZero() {
+		rec.Timestamp = protocol.Timestamp{Millis: testNow, Counter: int64(b.index), NodeID: "n1"}
+	}
+	old, ok := records[op.Key]
+	if ok && rec.Timestamp.Compare(old.Timestamp) <= 0 {
+		return
+	}
+	records[op.Key] = rec
+	changes.List = append(changes.List, fsm.Change{
+		Index: b.index, Section: storage.SectionRecords, Map: op.Map, Key: op.Key, Record: rec,
+		Existed: ok && !old.IsTombstone(), Origin: origin,
+	})
+}
+
+// put writes from outside any connection.
+func (b *fakeBackend) put(mapName, key string, rec protocol.Record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.index++
+	changes := &fsm.Changes{Group: 1, Index: b.index}
+	b.mergeLocked(changes, partitions.Op{Map: mapName, Key: key, Record: rec}, "")
+	b.hub.Publish(changes)
+}
+
+func (b *fakeBackend) Subscribe(_ context.Context, s *partitions.Session, mapName string, sink partitions.Sink) (*partitions.Subscription, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hub.Subscribe(mapName, b.sessions[s], sink), nil
+}
+
+func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error) {
+	if b.onSnapshot != nil {
+		if err := b.onSnapshot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rows := b.rows(sub)
+	if b.afterRead != nil {
+		b.afterRead()
+	}
+	return rows, nil
+}
+
+func (b *fakeBackend) rows(sub *partitions.Subscription) []partitions.Row {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rows []partitions.Row
+	for key, rec := range b.maps[sub.Map()] {
+		if !rec.IsTombstone() && !rec.Expired(testNow) {
+			rows = append(rows, partitions.Row{Key: key, Record: rec})
+		}
+	}
+	slices.SortFunc(rows, func(a, b partitions.Row) int { return cmp.Compare(a.Key, b.Key) })
+	sub.Covered(1, b.index)
+	return rows
+}
+
+func (b *fakeBackend) PartitionMap() *partitions.MapInfo {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.info
+}
+
+func (b *fakeBackend) MapChanged(fn func()) (cancel func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers[&fn] = struct{}{}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers, &fn)
+	}
+}
+
+// setMap replaces the partition map.
+func (b *fakeBackend) setMap(info *partitions.MapInfo) {
+	b.mu.Lock()
+	b.info = info
+	var call []func()
+	for fn := range b.watchers {
+		call = append(call, *fn)
+	}
+	b.mu.Unlock()
+	for _, fn := range call {
+		fn()
+	}
+}
+
+// written lists the operations of all writes so far.
+func (b *fakeBackend) written() []partitions.Op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Concat(b.writes...)
+}

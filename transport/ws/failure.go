@@ -1,0 +1,77 @@
+package ws
+
+import (
+	"errors"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// failure is an ERROR about no message in particular.
+func failure(code protocol.Code, text string) *protocol.ErrorMessage {
+	return &protocol.ErrorMessage{Code: code, Message: text}
+}
+
+// failureOf is an ERROR about m, whose details name it the way its sender can
+// recognise it: by type, and by correlation id where it has one.
+func failureOf(m protocol.Message, code protocol.Code, text string) *protocol.ErrorMessage {
+	e := failure(code, text)
+	if req, ok := m.(protocol.Request); ok {
+		e.Details = details(m.Kind(), req.Correlation())
+	}
+	return e
+}
+
+// decodeFailure is the ERROR about a frame that cannot be understood.
+func decodeFailure(err error) *protocol.ErrorMessage {
+	e := failure(protocol.CodeMalformed, err.Error())
+	var decode *protocol.DecodeError
+	if errors.As(err, &decode) {
+		e.Code = decode.Code()
+		if decode.Kind != protocol.KindInvalid {
+			e.Details = details(decode.Kind, decode.Correlation)
+		}
+	}
+	return e
+}
+
+// details is the map {"type": kind} with the correlation id under the name that it
+// has in the messages of that kind.
+func details(kind protocol.Kind, correlation string) msgp.Raw {
+	n := uint32(1)
+	if correlation != "" {
+		n++
+	}
+	b := msgp.AppendMapHeader(nil, n)
+	b = msgp.AppendString(b, "type")
+	b = msgp.AppendString(b, kind.String())
+	if correlation != "" {
+		b = msgp.AppendString(b, correlationName(kind))
+		b = msgp.AppendString(b, correlation)
+	}
+	return msgp.Raw(b)
+}
+
+// correlationName is the field in which messages of a kind carry what
+// Request.Correlation returns.
+func correlationName(kind protocol.Kind) string {
+	switch kind {
+	case protocol.KindQuerySub, protocol.KindQueryUnsub, protocol.KindQuerySyncInit, protocol.KindSQLQuery:
+		return "queryId"
+	case protocol.KindSearchSub, protocol.KindSearchUnsub, protocol.KindHybridSearchSub, protocol.KindHybridSearchUnsub,
+		protocol.KindHybridQuerySubscribe, protocol.KindHybridQueryUnsubscribe, protocol.KindJournalUnsubscribe:
+		return "subscriptionId"
+	case protocol.KindSyncInit, protocol.KindMerkleReqBucket, protocol.KindORMapSyncInit, protocol.KindORMapMerkleReqBucket,
+		protocol.KindORMapDiffRequest, protocol.KindORMapPushDiff:
+		return "mapName"
+	case protocol.KindTopicSub, protocol.KindTopicUnsub, protocol.KindTopicPub:
+		return "topic"
+	case protocol.KindCounterRequest, protocol.KindCounterSync:
+		return "name"
+	case protocol.KindVectorSearch, protocol.KindClientOp:
+		return "id"
+	default:
+		return "requestId"
+	}
+}

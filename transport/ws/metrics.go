@@ -1,0 +1,124 @@
+package ws
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// Values of the label "service".
+const (
+	serviceWrite = "crdt"
+	serviceQuery = "query"
+)
+
+// metrics are the measurements of one Server. Every series exists from the start,
+// so that the first scrape is complete. Indexing by kind instead of looking labels
+// up keeps the cost of counting a frame to an atomic addition.
+type metrics struct {
+	in, out           []prometheus.Counter // by protocol.Kind; KindInvalid is "other"
+	inBytes, outBytes prometheus.Counter
+	closes            map[protocol.CloseCode]prometheus.Counter
+	slowConsumers     prometheus.Counter
+	auths             *prometheus.CounterVec
+	limits            *prometheus.CounterVec
+	operationsTotal   *prometheus.CounterVec
+	duration          *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
+	f := promauto.With(reg)
+	gauge := func(name, help string, value func() int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	gauge("service_active_connections", "Open client connections.", s.Connections)
+	gauge("service_operations_in_flight", "Writes and queries that wait for the cluster.", s.InFlight)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{closes: map[protocol.CloseCode]prometheus.Counter{}}
+	messages := counter("service_ws_messages_total", "Frames by direction and type.", "direction", "type")
+	m.in, m.out = byKind(messages, "in", protocol.ServerToClient), byKind(messages, "out", protocol.ClientToServer)
+	traffic := counter("service_ws_bytes_total", "Bytes of frames by direction.", "direction")
+	m.inBytes, m.outBytes = traffic.WithLabelValues("in"), traffic.WithLabelValues("out")
+	closes := counter("service_ws_closes_total", "Closed connections by Close code; 0 when the peer went away.", "code")
+	for _, code := range []protocol.CloseCode{0, protocol.CloseShutdown, protocol.CloseTooBig, protocol.CloseRetry, protocol.CloseAuth, protocol.CloseIdle} {
+		m.closes[code] = closes.WithLabelValues(strconv.Itoa(int(code)))
+	}
+	m.slowConsumers = f.NewCounter(prometheus.CounterOpts{Name: "service_slow_consumers_total", Help: "Connections closed because the client did not keep up."})
+	m.auths = counter("service_auth_total", "Authentication attempts by result.", "method", "result")
+	m.limits = counter("service_ws_limits_total", "Frames and connections refused at a limit.", "limit")
+	m.operationsTotal = counter("service_operations_total", "Client operations by outcome.", "service", "outcome")
+	m.duration = f.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "service_operation_duration_seconds", Help: "Time from a frame's arrival to its answer.",
+		Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14),
+	}, []string{"service"})
+	m.zero()
+	return m
+}
+
+// zero creates the series of the remaining labels.
+func (m *metrics) zero() {
+	for _, result := range []string{"accepted", "refused"} {
+		m.auths.WithLabelValues("jwt", result)
+	}
+	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin"} {
+		m.limits.WithLabelValues(limit)
+	}
+	outcomes := map[string][]string{
+		serviceWrite: {"ok", "refused", "unavailable", "unknown"},
+		serviceQuery: {"ok", "unavailable", "failed"},
+	}
+	for service, list := range outcomes {
+		m.duration.WithLabelValues(service)
+		for _, outcome := range list {
+			m.operationsTotal.WithLabelValues(service, outcome)
+		}
+	}
+}
+
+// byKind makes one counter per kind that may come in a direction; the others share
+// "other".
+func byKind(vec *prometheus.CounterVec, direction string, foreign protocol.Direction) []prometheus.Counter {
+	other := vec.WithLabelValues(direction, "other")
+	kinds := protocol.Kinds()
+	list := make([]prometheus.Counter, len(kinds)+1)
+	for i := range list {
+		list[i] = other
+	}
+	for _, kind := range kinds {
+		if d := kind.Direction(); d != foreign && d != protocol.NodeToNode && int(kind) < len(list) {
+			list[kind] = vec.WithLabelValues(direction, kind.String())
+		}
+	}
+	return list
+}
+
+func (m *metrics) received(kind protocol.Kind, size int) {
+	m.in[kind].Inc()
+	m.inBytes.Add(float64(size))
+}
+
+func (m *metrics) sent(kind protocol.Kind, size int) {
+	m.out[kind].Inc()
+	m.outBytes.Add(float64(size))
+}
+
+func (m *metrics) closed(code protocol.CloseCode) { m.closes[code].Inc() }
+func (m *metrics) auth(result string)             { m.auths.WithLabelValues("jwt", result).Inc() }
+func (m *metrics) limit(name string)              { m.limits.WithLabelValues(name).Inc() }
+
+// operations counts n operations of a service that ended alike after took.
+func (m *metrics) operations(service, outcome string, n int, took time.Duration) {
+	if n == 0 {
+		return
+	}
+	m.operationsTotal.WithLabelValues(service, outcome).Add(float64(n))
+	if took > 0 {
+		m.duration.WithLabelValues(service).Observe(took.Seconds())
+	}
+}

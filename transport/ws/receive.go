@@ -1,0 +1,161 @@
+package ws
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// envelope is how a message came: what the rate limiter still wants for it, and how
+// many bytes it holds on to.
+type envelope struct {
+	size  int
+	paid  int  // operations that the frame around it has paid for
+	inner bool // it came inside a BATCH
+}
+
+// receive handles one frame.
+func (c *conn) receive(frame []byte) {
+	m, err := protocol.Decode(frame)
+	if !c.live.Load() {
+		c.receiveEarly(m, err, len(frame))
+		return
+	}
+	if err != nil {
+		c.receiveBroken(err, len(frame))
+		return
+	}
+	c.srv.metrics.received(m.Kind(), len(frame))
+	c.dispatch(m, envelope{size: len(frame)})
+}
+
+// receiveEarly handles a frame of a client that has not authenticated: anything but
+// AUTH is dropped without an answer, so that it cannot be used to probe or to make
+// us send.
+func (c *conn) receiveEarly(m protocol.Message, err error, size int) {
+	if err != nil {
+		c.srv.metrics.received(protocol.KindInvalid, size)
+		return
+	}
+	c.srv.metrics.received(m.Kind(), size)
+	if m, ok := m.(*protocol.Auth); ok {
+		c.receiveAuth(m)
+	}
+}
+
+// receiveBroken handles a frame that cannot be understood. An unknown type is a
+// client newer than we are; anything else is a mistake that it is told about, at
+// most once a second.
+func (c *conn) receiveBroken(err error, size int) {
+	c.srv.metrics.received(protocol.KindInvalid, size)
+	if !c.allow(1) || errors.Is(err, protocol.ErrUnknownKind) {
+		return
+	}
+	if now := time.Now(); now.Sub(c.complained) >= time.Second {
+		c.complained = now
+		c.reply(decodeFailure(err))
+	}
+}
+
+// allow takes cost operations from the connection's rate.
+func (c *conn) allow(cost int) bool {
+	if c.limiter == nil || cost <= 0 {
+		return true
+	}
+	return c.limiter.AllowN(time.Now(), min(cost, c.srv.cfg.RateBurst))
+}
+
+// cost is how many operations m counts for.
+func cost(m protocol.Message) int {
+	switch m := m.(type) {
+	case *protocol.OpBatch:
+		return max(1, len(m.Ops))
+	case *protocol.Batch, *protocol.DeviceHello: // a BATCH pays for what is in it
+		return 0
+	default:
+		return 1
+	}
+}
+
+// dispatch hands a message to its handler.
+func (c *conn) dispatch(m protocol.Message, env envelope) {
+	if !c.allow(cost(m) - env.paid) {
+		c.limited(m)
+		return
+	}
+	switch m := m.(type) {
+	case *protocol.Ping:
+		c.reply(&protocol.Pong{Timestamp: m.Timestamp, ServerTime: c.srv.deps.Now()})
+	case *protocol.ClientOpMessage:
+		c.receiveWrite(writes{ops: []protocol.ClientOp{m.Op}}, env.size)
+	case *protocol.OpBatch:
+		c.receiveWrite(writes{ops: m.Ops, level: m.WriteConcern, timeout: m.TimeoutMillis}, env.size)
+	case *protocol.QuerySub:
+		c.receiveQuerySub(m, env.size)
+	case *protocol.QueryUnsub:
+		c.queries.remove(m.QueryID)
+	case *protocol.PartitionMapRequest:
+		c.receiveMapRequest(m)
+	case *protocol.Batch:
+		if !env.inner {
+			c.receiveBatch(m)
+		}
+	case *protocol.Auth:
+		if !env.inner {
+			c.receiveAuth(m)
+		}
+	case *protocol.DeviceHello:
+		if !env.inner {
+			c.receiveHello(m)
+		}
+	default:
+		c.receiveUnsupported(m)
+	}
+}
+
+// receiveBatch handles the messages inside a BATCH as if they had come one by one.
+func (c *conn) receiveBatch(m *protocol.Batch) {
+	frames, err := protocol.SplitBatch(m.Data)
+	if errors.Is(err, protocol.ErrTooManyItems) {
+		c.answerInTurn(failure(protocol.CodeTooLarge, "batch exceeds maximum inner item count"))
+		return
+	}
+	if !c.allow(len(frames)) {
+		c.limited(m)
+		return
+	}
+	for _, frame := range frames {
+		if c.ending.Load() != nil {
+			return
+		}
+		inner, err := protocol.Decode(frame)
+		if err != nil {
+			c.receiveBroken(err, len(frame))
+			continue
+		}
+		c.srv.metrics.received(inner.Kind(), 0) // its bytes were counted with the BATCH
+		c.dispatch(inner, envelope{size: len(frame), paid: 1, inner: true})
+	}
+	if err != nil {
+		c.reply(failure(protocol.CodeMalformed, "batch is cut short: everything before the last item was handled"))
+	}
+}
+
+// limited refuses a message beyond the rate. The answer keeps its place among those
+// to writes, so that a client that counts them is not confused.
+func (c *conn) limited(m protocol.Message) {
+	c.srv.metrics.limit("rate")
+	c.answerInTurn(failureOf(m, protocol.CodeOverloaded, "rate limit exceeded, slow down"))
+}
+
+// receiveMapRequest answers with the partition map if the client's is older.
+func (c *conn) receiveMapRequest(m *protocol.PartitionMapRequest) {
+	frame, version := c.srv.mapFrame(c.backend)
+	if frame == nil || m.CurrentVersion >= version {
+		return
+	}
+	if err := c.out.put(protocol.KindPartitionMap, frame); errors.Is(err, errSlow) {
+		c.slow()
+	}
+}

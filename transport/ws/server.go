@@ -1,0 +1,285 @@
+package ws
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/coder/websocket"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/httperr"
+)
+
+// Server is the WebSocket endpoint of a node and the owner of its connections. It
+// is an http.Handler for upgrade requests. Until Open it answers them with 503.
+type Server struct {
+	cfg     Config
+	deps    Deps
+	log     hclog.Logger
+	metrics *metrics
+	gate    *gate
+	buffers bufferPool
+	idBase  string
+	ids     atomic.Uint64
+
+	// base is the parent of all writes' contexts; it outlives their connections
+	// and ends with Close.
+	base   context.Context
+	cancel context.CancelFunc
+	// conns counts the connections, from the reservation of their upgrade on;
+	// background counts the map pusher.
+	conns, background sync.WaitGroup
+
+	// mu protects the fields below.
+	mu        sync.Mutex
+	backend   Backend
+	open      map[*conn]struct{}
+	perAddr   map[string]int
+	reserved  int // upgrades under way
+	draining  bool
+	cancelMap func()
+
+	partitionMap mapCache
+}
+
+// New returns a Server, or what is wrong with cfg. Close releases it.
+func New(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure websocket server: %w", err)
+	}
+	var random [6]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("draw connection id prefix: %w", err)
+	}
+	base, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Logger.Named("ws"),
+		idBase: "c-" + hex.EncodeToString(random[:]) + "-",
+		base:   base, cancel: cancel,
+		open: map[*conn]struct{}{}, perAddr: map[string]int{},
+	}
+	s.gate = newGate(cfg)
+	s.metrics = newMetrics(deps.Registerer, s)
+	return s, nil
+}
+
+// Open starts taking connections that use backend. It is called once.
+func (s *Server) Open(backend Backend) {
+	changed := make(chan struct{}, 1)
+	cancelMap := backend.MapChanged(func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a push that is due will show this change too
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backend, s.cancelMap = backend, cancelMap
+	s.background.Add(1)
+	go func() {
+		defer s.background.Done()
+		s.pushMaps(backend, changed)
+	}()
+}
+
+// Connections is the number of open connections.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
+// InFlight is the number of writes and queries under way.
+func (s *Server) InFlight() int { return s.gate.inUse() }
+
+// ServeHTTP upgrades a request to a WebSocket connection. Refusals: 403 for a page
+// of a foreign origin, 426 for a request that is no upgrade, 503 before Open, while
+// draining, when Deps.Accepting says no, and at the bounds on connections.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !originAllowed(r, s.cfg.AllowedOrigins) {
+		s.metrics.limit("origin")
+		s.log.Info("upgrade from a foreign origin refused; add it to the allowed origins if it is yours",
+			"origin", strconv.Quote(r.Header.Get("Origin")), "host", strconv.Quote(r.Host))
+		httperr.Write(w, http.StatusForbidden, "origin is not allowed")
+		return
+	}
+	if !isUpgrade(r) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		httperr.Write(w, http.StatusUpgradeRequired, "this is a WebSocket endpoint")
+		return
+	}
+	if s.deps.Accepting != nil && !s.deps.Accepting() {
+		httperr.Unavailable(w, "server is not ready")
+		return
+	}
+	addr := remoteIP(r)
+	backend, reason := s.reserve(addr)
+	if reason != "" {
+		httperr.Unavailable(w, reason)
+		return
+	}
+	h := &hijacker{ResponseWriter: w, cfg: s.cfg.Connection, pool: &s.buffers}
+	sock, err := websocket.Accept(h, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // the origin was checked above, by our own rule
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		s.log.Debug("upgrade failed", "err", err)
+		s.release(addr)
+		return
+	}
+	sock.SetReadLimit(protocol.MaxFrame)
+	s.start(newConn(s, backend, sock, h.conn, addr))
+}
+
+// reserve counts a connection that is about to open, or says why it may not.
+func (s *Server) reserve(addr string) (Backend, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := len(s.open) + s.reserved
+	switch {
+	case s.backend == nil:
+		return nil, "server is starting"
+	case s.draining:
+		return nil, "server is shutting down"
+	case s.cfg.MaxConnections > 0 && total >= s.cfg.MaxConnections:
+		s.metrics.limit("connections")
+		return nil, "too many connections"
+	case s.cfg.MaxConnectionsPerAddress > 0 && s.perAddr[addr] >= s.cfg.MaxConnectionsPerAddress:
+		s.metrics.limit("address")
+		return nil, "too many connections from your address"
+	}
+	s.reserved++
+	s.perAddr[addr]++
+	s.conns.Add(1)
+	return s.backend, ""
+}
+
+func (s *Server) release(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved--
+	s.forgetAddrLocked(addr)
+	s.conns.Done()
+}
+
+func (s *Server) forgetAddrLocked(addr string) {
+	if s.perAddr[addr]--; s.perAddr[addr] == 0 {
+		delete(s.perAddr, addr)
+	}
+}
+
+// start runs c. One that was upgraded while the drain began is drained too.
+func (s *Server) start(c *conn) {
+	s.mu.Lock()
+	s.reserved--
+	s.open[c] = struct{}{}
+	draining := s.draining
+	s.mu.Unlock()
+	if draining {
+		c.end(closeDrained, protocol.CloseShutdown, reasonShutdown)
+	}
+	go func() {
+		defer s.conns.Done()
+		c.run()
+	}()
+}
+
+// forget removes a connection that has closed.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+	s.forgetAddrLocked(c.addr)
+}
+
+// all lists the open connections.
+func (s *Server) all() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*conn, 0, len(s.open))
+	for c := range s.open {
+		list = append(list, c)
+	}
+	return list
+}
+
+// Drain refuses new connections, stops reading, lets what was begun finish and be
+// answered, sends every client a Close frame and waits for it to answer. It returns
+// when no connection is left. When ctx ends first it cuts the rest and returns
+// ErrDrainTimeout.
+func (s *Server) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	s.draining = true
+	if s.cancelMap != nil {
+		s.cancelMap()
+		s.cancelMap = nil
+	}
+	s.mu.Unlock()
+	for _, c := range s.all() {
+		c.end(closeDrained, protocol.CloseShutdown, reasonShutdown)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.conns.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	left := s.all()
+	for _, c := range left {
+		c.cut()
+	}
+	s.cancel()
+	<-done
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d of them", ErrDrainTimeout, len(left))
+}
+
+// Close cuts every connection and waits until nothing of the Server runs. Writes
+// under way are abandoned. Use Drain first to be polite.
+func (s *Server) Close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Drain(ctx) // the cut is what was asked for
+	s.cancel()
+	s.background.Wait()
+}
+
+func isUpgrade(r *http.Request) bool {
+	return headerHas(r.Header, "Connection", "upgrade") && headerHas(r.Header, "Upgrade", "websocket")
+}
+
+func headerHas(h http.Header, name, token string) bool {
+	for _, line := range h.Values(name) {
+		for part := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(part), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func remoteIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,146 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+)
+
+// receiveWrite judges the operations of a CLIENT_OP or OP_BATCH and starts the task
+// that brings them to the cluster. It blocks while the connection has as many tasks
+// as it may, and a little while the node has.
+func (c *conn) receiveWrite(w writes, size int) {
+	if len(w.ops) == 0 {
+		return // there is no id to acknowledge
+	}
+	if len(w.ops) > protocol.MaxBatchItems {
+		c.answerInTurn(failure(protocol.CodeTooLarge, fmt.Sprintf("batch holds more than %d operations", protocol.MaxBatchItems)))
+		return
+	}
+	p := c.plan(w)
+	if !c.takeSlot() {
+		return
+	}
+	if len(p.propose) == 0 {
+		c.runTask(false, func(t turn) { c.finishWrite(p, t, nil, nil) })
+		return
+	}
+	if err := c.srv.gate.enter(c.ctx, size); err != nil {
+		c.leaveSlot()
+		c.srv.metrics.limit("overload")
+		c.answerInTurn(failure(protocol.CodeOverloaded, err.Error()))
+		return
+	}
+	c.runTask(p.exclusive, func(t turn) {
+		await(t.after)
+		verdicts, err := c.proposeWrite(p)
+		c.srv.gate.leave(size)
+		c.finishWrite(p, t, verdicts, err)
+	})
+}
+
+// runTask runs the task of a frame of writes beside the reader, in the slot that was
+// taken for it. The task must close its turn's done.
+func (c *conn) runTask(exclusive bool, task func(turn)) {
+	t := c.turns.next(exclusive)
+	go func() {
+		defer c.leaveSlot()
+		task(t)
+	}()
+}
+
+// takeSlot waits until the connection may have one more task; false means that it
+// closes.
+func (c *conn) takeSlot() bool {
+	select {
+	case c.slots <- struct{}{}:
+		c.tasks.Add(1)
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+func (c *conn) leaveSlot() {
+	<-c.slots
+	c.tasks.Done()
+}
+
+// answerInTurn sends an answer after those to all earlier frames of writes.
+func (c *conn) answerInTurn(m protocol.Message) {
+	if !c.takeSlot() {
+		return
+	}
+	c.runTask(false, func(t turn) {
+		defer close(t.done)
+		await(t.previous)
+		c.reply(m)
+	})
+}
+
+// proposeWrite brings what was planned to the cluster. The call outlives a
+// connection that is lost: what was begun is seen through.
+func (c *conn) proposeWrite(p *plan) ([]partitions.Verdict, error) {
+	ctx, cancel := context.WithDeadline(c.srv.base, p.received.Add(p.timeout))
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", partitions.ErrUnavailable, err) // waited for its turn too long
+	}
+	verdicts, err := c.backend.Write(ctx, c.session, p.propose)
+	if err == nil && len(verdicts) != len(p.propose) {
+		return nil, fmt.Errorf("%w: %d verdicts for %d operations", partitions.ErrUnknown, len(verdicts), len(p.propose))
+	}
+	return verdicts, err
+}
+
+// finishWrite answers a frame of writes when all earlier ones are answered: the
+// refusals, then the acknowledgement. Without verdicts it sends an ERROR if nothing
+// was applied. If that is not known it closes the connection, so that no later
+// acknowledgement covers the frame, and the client sends it again.
+func (c *conn) finishWrite(p *plan, t turn, verdicts []partitions.Verdict, err error) {
+	defer close(t.done)
+	await(t.previous)
+	switch {
+	case err == nil:
+		p.settle(verdicts)
+		c.replyAll(p.rejections())
+		if ack := p.acknowledgement(verdicts); ack != nil {
+			c.reply(ack)
+		}
+		c.countWrite(p, "ok")
+	case errors.Is(err, partitions.ErrUnavailable):
+		c.srv.log.Debug("write not taken", "conn", c.id, "ops", len(p.propose), "err", err)
+		c.replyAll(p.rejections())
+		c.reply(failure(protocol.CodeUnavailable, partitions.ErrUnavailable.Error()))
+		c.countWrite(p, "unavailable")
+	default:
+		c.srv.log.Info("outcome of a write is unknown", "conn", c.id, "ops", len(p.propose), "err", err)
+		c.countWrite(p, "unknown")
+		if p.answerable {
+			c.end(closeFlushed, protocol.CloseRetry, reasonUnknown)
+		}
+	}
+}
+
+func (c *conn) replyAll(list []protocol.Message) {
+	for _, m := range list {
+		c.reply(m)
+	}
+}
+
+// countWrite counts the operations of a frame; outcome is that of those which were
+// proposed and not refused.
+func (c *conn) countWrite(p *plan, outcome string) {
+	refused := 0
+	for i := range p.owed {
+		if p.owed[i].refusal.refused() {
+			refused++
+		}
+	}
+	c.srv.metrics.operations(serviceWrite, "refused", refused, 0)
+	c.srv.metrics.operations(serviceWrite, outcome, len(p.owed)-refused, time.Since(p.received))
+}
