@@ -113,13 +113,14 @@ type StorageConfig struct {
 	WriteBehind WriteBehindConfig
 }
 
-// CacheConfig bounds the in-memory record cache.
+// CacheConfig bounds the in-memory record cache of BackendEmbedded. The cache
+// evicts record by record, least recently used first, once it is above the high
+// water mark; so LowPercent and Interval change nothing in this build.
 type CacheConfig struct {
 	// MaxRAMMB is the ceiling in MiB, at least 16. Default 1024.
 	MaxRAMMB uint64
-	// HighPercent and LowPercent are the water marks in percent of the ceiling:
-	// eviction starts above the high one and stops below the low one. Defaults 85
-	// and 70.
+	// HighPercent and LowPercent are the water marks in percent of the ceiling,
+	// Low below High. Defaults 85 and 70.
 	HighPercent, LowPercent uint8
 	// Interval is the eviction tick. Default 1 s.
 	Interval time.Duration
@@ -140,7 +141,8 @@ type WriteBehindConfig struct {
 // ClusterConfig configures the links between nodes.
 type ClusterConfig struct {
 	// Host is the name or IP under which peers reach this node; clients receive it
-	// in the partition map. Default 127.0.0.1.
+	// in the partition map. It cannot be an address like 0.0.0.0 that only listens.
+	// Default 127.0.0.1.
 	Host string
 	// Port is the TCP port for peers. 0 (the default) lets the system choose.
 	Port uint16

@@ -38,6 +38,21 @@ type NodeConfig struct {
 	Router     partitions.Config
 }
 
+// DefaultNodeConfig returns the configuration of production for a Node without disk,
+// secret, addresses and seeds, which are set in Log, Raft.DataDir, Mux and
+// Membership.
+func DefaultNodeConfig(nodeID string) NodeConfig {
+	return NodeConfig{
+		NodeID:     nodeID,
+		Mux:        mux.DefaultConfig(),
+		Log:        logstore.MemConfig("wal"),
+		Flusher:    writebehind.DefaultConfig(),
+		Raft:       raftnode.DefaultConfig(),
+		Membership: membership.DefaultConfig(),
+		Router:     partitions.DefaultConfig(),
+	}
+}
+
 // NodeDeps are what a Node works with. Registerer, Network and LogFS may be nil:
 // no metrics, TCP, the files of the system.
 type NodeDeps struct {

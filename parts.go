@@ -14,11 +14,7 @@ import (
 	"github.com/quorate/quorate/fsm/storage/bolt"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
-	"github.com/quorate/quorate/partitions"
-	"github.com/quorate/quorate/raftnode"
 	"github.com/quorate/quorate/raftnode/logstore"
-	"github.com/quorate/quorate/raftnode/membership"
-	"github.com/quorate/quorate/raftnode/mux"
 	"github.com/quorate/quorate/transport"
 	"github.com/quorate/quorate/transport/auth"
 )
@@ -42,17 +38,11 @@ func (c *ServerConfig) openStore(logger hclog.Logger) (storage.Store, error) {
 
 // nodeConfig configures the parts of the node; port is that of the client listener.
 func (c *ServerConfig) nodeConfig(port int) NodeConfig {
-	cfg := NodeConfig{
-		NodeID: c.NodeID,
-		Mux:    mux.DefaultConfig(),
-		Flusher: writebehind.Config{
-			Interval:  c.Storage.WriteBehind.FlushInterval,
-			BatchSize: c.Storage.WriteBehind.BatchSize,
-			Capacity:  c.Storage.WriteBehind.Capacity,
-		},
-		Raft:       raftnode.DefaultConfig(),
-		Membership: membership.DefaultConfig(),
-		Router:     partitions.DefaultConfig(),
+	cfg := DefaultNodeConfig(c.NodeID)
+	cfg.Flusher = writebehind.Config{
+		Interval:  c.Storage.WriteBehind.FlushInterval,
+		BatchSize: c.Storage.WriteBehind.BatchSize,
+		Capacity:  c.Storage.WriteBehind.Capacity,
 	}
 	cfg.Mux.ListenAddr = net.JoinHostPort(c.BindHost(), strconv.Itoa(int(c.Cluster.Port)))
 	cfg.Mux.Advertise = unbracket(c.Cluster.Host)
@@ -61,7 +51,6 @@ func (c *ServerConfig) nodeConfig(port int) NodeConfig {
 	cfg.Membership.ClientURL = "ws://" + net.JoinHostPort(unbracket(c.Cluster.Host), strconv.Itoa(port)) + "/ws"
 	if c.Storage.Backend == BackendNull {
 		// The store is memory already; a cache before it would hold everything twice.
-		cfg.Log = logstore.MemConfig("wal")
 		return cfg
 	}
 	cfg.Log = logstore.DefaultConfig(filepath.Join(c.raftDir(), "wal"))

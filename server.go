@@ -130,7 +130,9 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.linger()
 	}
 	<-announced
-	return s.closeNode(drainCtx, node, err)
+	err = s.closeNode(drainCtx, node, err)
+	s.log.Info("stopped")
+	return err
 }
 
 // linger gives the news that this node has left the cluster time to reach the

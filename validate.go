@@ -99,6 +99,8 @@ func (c *ServerConfig) validateStorage(v *validation) {
 func (c *ServerConfig) validateCluster(v *validation) {
 	k := &c.Cluster
 	v.check(validHost(k.Host, false), "Cluster.Host", "must be a host name or an IP address, without a port")
+	ip := net.ParseIP(unbracket(k.Host))
+	v.check(ip == nil || !ip.IsUnspecified(), "Cluster.Host", "must be an address that others can dial, not %s", k.Host)
 	for _, seed := range k.Seeds {
 		v.check(validSeed(seed), "Cluster.Seeds", "%q is not host:port", seed)
 	}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/storage"
@@ -142,6 +143,9 @@ func (r *run) makeRoom(n int) {
 
 func (r *run) applyCommands() ([]command.Result, error) {
 	results := make([]command.Result, 0, len(r.entry.Commands))
+	if r.collect {
+		r.changes = slices.Grow(r.changes, len(r.entry.Commands))
+	}
 	for i, c := range r.entry.Commands {
 		r.position = i
 		r.raiseClock(r.stamp())

@@ -94,7 +94,7 @@ func (r *rig) restoreOwnState(index uint64) {
 	r.must(r.machine.Restore(bytes.NewReader(snapshot)))
 }
 
-// panickingStore panics on the second item that is read from it.
+// panickingStore panics on the third item that is read from it.
 type panickingStore struct {
 	storage.Store
 	reads int
@@ -111,7 +111,7 @@ func (s *panickingStore) NewReader() (storage.Reader, error) {
 }
 
 func (r panickingReader) Get(group uint32, key storage.Key) ([]byte, error) {
-	if r.store.reads++; r.store.reads == 2 {
+	if r.store.reads++; r.store.reads == 3 {
 		panic("broken invariant")
 	}
 	return r.Reader.Get(group, key)
@@ -120,17 +120,18 @@ func (r panickingReader) Get(group uint32, key storage.Key) ([]byte, error) {
 func TestHalfAnEntryIsNotFlushedWhenApplyPanics(t *testing.T) {
 	inner := memory.New(memory.Config{})
 	r := openRig(t, 1, &panickingStore{Store: inner})
+	r.apply(puts(1, 1))
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = r.machine.Apply([]fsm.Entry{puts(1, 2)})
+		_, _ = r.machine.Apply([]fsm.Entry{puts(2, 2)})
 	}()
 	r.must(r.flusher.Close(t.Context()))
 	again := openRig(t, 1, inner)
-	if _, found, err := again.machine.Get("m", "1-0"); found || err != nil {
+	if _, found, err := again.machine.Get("m", "2-0"); found || err != nil {
 		t.Errorf("half an entry was flushed (%v, %v)", found, err)
 	}
 }

@@ -2,10 +2,13 @@ package fsm_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -138,6 +141,12 @@ func TestADamagedSnapshotIsRefusedAndTheStateStays(t *testing.T) {
 	other.apply(puts(1, 4))
 	other.flush()
 	refuse("of another group", other.snapshot())
+	// Each part is whole, but they are of two states.
+	source.apply(entry(3, ts(3, 0), put("m", "1-0", "w", ts(9, 0))))
+	source.flush()
+	newer := source.snapshot()
+	head := len("QUORSNP1") + 8 + int(binary.LittleEndian.Uint32(good[len("QUORSNP1"):]))
+	refuse("the header of another state", append(bytes.Clone(newer[:head]), good[head:]...))
 	refuse("a huge frame", append(bytes.Clone(good[:8]), 0xff, 0xff, 0xff, 0xff))
 
 	if after := r.dump("m"); after != before {
@@ -180,6 +189,48 @@ func FuzzRestore(f *testing.F) {
 		}
 		if !bytes.Equal(r.snapshot(), snapshot) {
 			t.Fatal("an accepted snapshot is not what the state gives")
+		}
+	})
+}
+
+// gateStore holds every write until the gate opens.
+type gateStore struct {
+	storage.Store
+	gate chan struct{}
+}
+
+func (s *gateStore) Write(batches []storage.Batch) error {
+	<-s.gate
+	return s.Store.Write(batches)
+}
+
+func TestABatchInFlightDoesNotLandOnARestoredState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newRig(t, 1)
+		source.apply(puts(20, 3))
+		source.flush()
+		snapshot := source.snapshot()
+
+		store := &gateStore{Store: memory.New(memory.Config{}), gate: make(chan struct{})}
+		r := openRig(t, 1, store)
+		r.apply(puts(1, 3))
+		var wg sync.WaitGroup
+		background := func(work func() error) {
+			wg.Go(func() {
+				if err := work(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		background(func() error { return r.machine.Checkpoint(t.Context(), fsm.Position{Index: 1, Term: 1}) })
+		synctest.Wait() // the batch is on its way
+		background(func() error { return r.machine.Restore(bytes.NewReader(snapshot)) })
+		synctest.Wait()
+		close(store.gate)
+		wg.Wait()
+		again := r.crash()
+		if diff := cmp.Diff(source.dump("m"), again.dump("m")); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
+	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/quorate/quorate/protocol"
 )
@@ -122,8 +123,9 @@ func TestBinaryComesAsBinArrayOrDigitMap(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, protocol.Binary{1, 2, 255}, msg.(*protocol.VectorSearch).QueryVector, name)
 	}
+	twice := msgpack.RawMessage{0x82, 0xa1, '0', 1, 0xa1, '0', 2}
 	for name, v := range map[string]any{
-		"text": "abc", "byte over 255": []any{256}, "gap": m{"0": 1, "2": 2}, "no digit": m{"a": 1}, "negative": m{"-1": 1},
+		"digit twice": twice, "text": "abc", "byte over 255": []any{256}, "gap": m{"0": 1, "2": 2}, "no digit": m{"a": 1}, "negative": m{"-1": 1},
 	} {
 		_, err := decode(v)
 		var de *protocol.DecodeError

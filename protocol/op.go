@@ -79,7 +79,8 @@ func (op *ClientOp) EffectiveType() OpType {
 
 // EffectiveRecord is the record that a PUT or REMOVE merges: without value for a
 // REMOVE, and with the operation's own timestamp if the record carries none. A
-// zero timestamp asks the server to stamp it.
+// zero timestamp asks the server to stamp it. A PUT needs a record that is not
+// Absent; the caller checks that.
 func (op *ClientOp) EffectiveRecord() Record {
 	rec := op.Record
 	if op.EffectiveType() == OpRemove {

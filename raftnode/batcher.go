@@ -19,9 +19,9 @@ type batcher struct {
 	config Config
 	clock  Clock
 	queue  *queue
-	// append hands an encoded entry to the log, in call order, and returns how to
-	// wait for its results. It may block.
-	append func(entry []byte) (wait func() ([]command.Result, error))
+	// append hands an entry to the log, in call order, and returns how to wait for its
+	// results. It calls build at most once, and may block.
+	append func(build func() []byte) (wait func() ([]command.Result, error))
 	// observe is told the number of commands of every entry.
 	observe func(commands int)
 
@@ -82,11 +82,11 @@ func (b *batcher) send(batch []*proposal) {
 	}
 	count := len(cmds)
 	b.observe(count)
-	entry := command.AppendEntry(make([]byte, 0, size), b.clock.Reserve(count), cmds)
+	wait := b.append(func() []byte {
+		return command.AppendEntry(make([]byte, 0, size), b.clock.Reserve(count), cmds)
+	})
 	clear(cmds)
 	b.scratch = cmds
-
-	wait := b.append(entry)
 	pending := unanswered(batch)
 	b.running.Go(func() {
 		results, err := wait()

@@ -42,8 +42,8 @@ func newBatchRig(t *testing.T, change func(*Config)) *batchRig {
 	}
 	r := &batchRig{entries: make(chan command.Entry, 1000), commit: make(chan error)}
 	var index uint64
-	r.batcher = &batcher{config: cfg, clock: &countingClock{}, observe: func(int) {}, append: func(data []byte) func() ([]command.Result, error) {
-		entry, err := command.DecodeEntry(data)
+	r.batcher = &batcher{config: cfg, clock: &countingClock{}, observe: func(int) {}, append: func(build func() []byte) func() ([]command.Result, error) {
+		entry, err := command.DecodeEntry(build())
 		if err != nil {
 			t.Error(err)
 		}
@@ -263,7 +263,8 @@ func BenchmarkBatcher(b *testing.B) {
 	results := make([]command.Result, 10)
 	bat := &batcher{
 		config: DefaultConfig(), clock: &countingClock{}, observe: func(int) {},
-		append: func([]byte) func() ([]command.Result, error) {
+		append: func(build func() []byte) func() ([]command.Result, error) {
+			build()
 			return func() ([]command.Result, error) { return results, nil }
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,7 +62,7 @@ type node struct {
 	// store holds the flushed state, like a disk.
 	store *memory.Store
 	// skew is added to the physical clock, in milliseconds.
-	skew int64
+	skew atomic.Int64
 
 	running bool
 	mux     *mux.Mux
@@ -172,7 +173,7 @@ func (n *node) boot() {
 	cfg.ID = n.id
 	n.host = NewHost(cfg, Deps{
 		Logger: logger, Mux: n.mux, Log: n.log,
-		Clock: hlc.New(n.name, func() int64 { return time.Now().UnixMilli() + n.skew }),
+		Clock: hlc.New(n.name, func() int64 { return time.Now().UnixMilli() + n.skew.Load() }),
 		NewMachine: func(group uint32) (StateMachine, error) {
 			return fsm.Open(fsm.DefaultConfig(group), fsm.Deps{Logger: logger, Store: n.store, Flusher: flusher})
 		},
@@ -319,6 +320,16 @@ func (n *node) read(key string) string {
 // their states are equal.
 func (c *cluster) converge() {
 	c.t.Helper()
+	defer func() {
+		if c.t.Failed() {
+			for _, n := range c.nodes {
+				if n.running {
+					c.t.Logf("%s: %+v", n.name, n.group().Status())
+					c.t.Logf("%s gave up: %v", n.name, n.host.failure.Load() != nil)
+				}
+			}
+		}
+	}()
 	c.eventually(40*time.Second, "equal applied indexes", func() bool {
 		applied := make(map[uint64]bool)
 		for _, n := range c.nodes {

@@ -98,10 +98,15 @@ func (g *Group) Propose(cmds []Command) (Proposal, error) {
 	return p, nil
 }
 
-// append hands an entry to the library; see batcher.
-func (g *Group) append(entry []byte) (wait func() ([]command.Result, error)) {
+// append hands an entry to the library; see batcher. The entry is built, and so
+// stamped, only when the clock is past everything that is in the log.
+func (g *Group) append(build func() []byte) (wait func() ([]command.Result, error)) {
 	in := g.instance()
-	f := in.raft.Apply(entry, g.host.cfg.ElectionTimeout)
+	if term, leads := in.leads(); !leads || term != g.ready.Load() {
+		err := g.notLeader()
+		return func() ([]command.Result, error) { return nil, err }
+	}
+	f := in.raft.Apply(build(), g.host.cfg.ElectionTimeout)
 	return func() ([]command.Result, error) {
 		err := in.await(f)
 		in.noteRefusal(err, 3*g.host.cfg.ElectionTimeout)

@@ -27,16 +27,16 @@ type instance struct {
 	// full has a token when the log gathered many bytes.
 	full chan struct{}
 
-	mu      sync.Mutex // protects closing, and running against late additions
+	mu      sync.Mutex // protects the fields below, and running against late additions
 	closing bool
+	// refusedSince is when the library began to refuse entries because of a
+	// leadership transfer; zero while it takes them.
+	refusedSince time.Time
 	// running counts the goroutines that wait for answers of the library.
 	running sync.WaitGroup
 
 	// transferring is set while the leadership is being handed over.
 	transferring atomic.Bool
-	// refusedSince is when the library began to refuse entries because of a
-	// leadership transfer, in Unix nanoseconds; zero when it takes them.
-	refusedSince atomic.Int64
 }
 
 // newInstance starts the library on the group's log and state.
@@ -53,9 +53,10 @@ func (g *Group) newInstance() (*instance, error) {
 		limit: g.host.cfg.SnapshotBytes, full: in.full,
 	}
 	in.transport = &transport{
-		NetworkTransport: newTransport(g.host.deps.Mux.StreamLayer(g.id), g.host.cfg.RPCTimeout, g.logger.Named("transport")),
-		peers:            newPeers(),
+		NetworkTransport: newTransport(g.host.deps.Mux.StreamLayer(g.id), g.host.cfg.RPCTimeout, g.logger),
+		peers:            newPeers(g.logger),
 		fenced:           g.host.fenced,
+		repeat:           g.host.cfg.HeartbeatTimeout / 10,
 		stop:             in.stop,
 	}
 	r, err := g.newRaft(in)
@@ -79,10 +80,10 @@ func (g *Group) newInstance() (*instance, error) {
 func (g *Group) newRaft(in *instance) (r *raft.Raft, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("start raft of group %d: %v", g.id, p)
+			err = errors.Join(fmt.Errorf("start raft of group %d: %v", g.id, p), g.host.deps.Log.Err())
 		}
 	}()
-	cfg := g.host.cfg.raft(g.id, g.logger.Named("raft"))
+	cfg := g.host.cfg.raft(g.id, quieten(g.logger.Named("raft")))
 	machine := &instanceFSM{applier: g.applier, installed: func(meta *raft.SnapshotMeta, replaced bool) {
 		g.installed(in, meta, replaced)
 	}}
@@ -154,25 +155,28 @@ func (in *instance) leader() (id ServerID, term uint64) {
 // noteRefusal watches for a transfer flag that the library failed to take back: a
 // leader in that state refuses all entries for good (hashicorp/raft issue 696).
 func (in *instance) noteRefusal(err error, limit time.Duration) {
-	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
-		in.refusedSince.Store(0)
-		return
-	}
-	now := time.Now().UnixNano()
-	if in.refusedSince.CompareAndSwap(0, now) {
-		return
-	}
-	if time.Duration(now-in.refusedSince.Load()) > limit {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case !errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		in.refusedSince = time.Time{}
+	case in.refusedSince.IsZero():
+		in.refusedSince = time.Now()
+	case time.Since(in.refusedSince) > limit:
 		in.replace("leadership transfer never ends")
 	}
 }
 
 // close ends the instance and waits for its goroutines. A call into a log that
-// hangs is waited for: it may still write.
+// hangs is waited for: it may still write. Closing again does nothing.
 func (in *instance) close() {
 	in.mu.Lock()
+	closing := in.closing
 	in.closing = true
 	in.mu.Unlock()
+	if closing {
+		return
+	}
 	close(in.stop)
 	done := in.raft.Shutdown()
 	// The library waits for messages under way, which end with their connections.

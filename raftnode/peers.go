@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -23,6 +24,8 @@ type Follower struct {
 // peers follows the progress of a leader's followers from the answers to its
 // messages, because the library keeps that to itself.
 type peers struct {
+	logger hclog.Logger
+
 	mu   sync.Mutex // protects the fields below
 	term uint64     // of the entries of byID
 	byID map[ServerID]*link
@@ -33,9 +36,20 @@ type link struct {
 	Follower
 	// up is closed when the next message succeeds. Nil while the link is not down.
 	up chan struct{}
+	// told is what the follower last accepted in a message without entries, and when.
+	told told
 }
 
-func newPeers() *peers { return &peers{byID: make(map[ServerID]*link)} }
+// told is what a message without entries says: where the log ends and up to where it
+// is committed.
+type told struct {
+	prev, commit uint64
+	at           time.Time
+}
+
+func newPeers(logger hclog.Logger) *peers {
+	return &peers{logger: logger, byID: make(map[ServerID]*link)}
+}
 
 // linkLocked returns the link to id in term, a new one in a new term. It returns
 // nil for a term that is over.
@@ -81,26 +95,68 @@ func (p *peers) await(id ServerID, term uint64, stop <-chan struct{}) {
 }
 
 // failed notes a message that was not answered.
-func (p *peers) failed(id ServerID, term uint64) {
+func (p *peers) failed(id ServerID, term uint64, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if l := p.linkLocked(id, term); l != nil && l.up == nil {
+	l := p.linkLocked(id, term)
+	first := l != nil && l.up == nil
+	if first {
 		l.up = make(chan struct{})
+	}
+	p.mu.Unlock()
+	if first {
+		p.logger.Warn("follower does not answer", "node", id, "term", term, "err", err)
 	}
 }
 
-// answered notes an answer from a follower that has stored entries up to match;
-// zero says nothing about its log.
-func (p *peers) answered(id ServerID, term, match uint64) {
+// answered notes an answer that says nothing about the follower's log.
+func (p *peers) answered(id ServerID, term uint64) {
+	p.note(id, term, func(*link) {})
+}
+
+// stored notes that a follower has stored entries up to match.
+func (p *peers) stored(id ServerID, term, match uint64) {
+	p.note(id, term, func(l *link) { l.Match = max(l.Match, match) })
+}
+
+// accepted notes that a follower took req.
+func (p *peers) accepted(id ServerID, req *raft.AppendEntriesRequest) {
+	p.note(id, req.Term, func(l *link) {
+		l.Match = max(l.Match, appended(req))
+		if len(req.Entries) == 0 {
+			l.told = told{prev: req.PrevLogEntry, commit: req.LeaderCommitIndex, at: time.Now()}
+		}
+	})
+}
+
+// note takes an answer of this moment in.
+func (p *peers) note(id ServerID, term uint64, change func(l *link)) {
+	p.mu.Lock()
+	l := p.linkLocked(id, term)
+	back := false
+	if l != nil {
+		l.Contact = time.Now()
+		back = l.up != nil
+		l.raise()
+		change(l)
+	}
+	p.mu.Unlock()
+	if back {
+		p.logger.Info("follower answers again", "node", id, "term", term)
+	}
+}
+
+// repeats reports whether req says nothing that the follower did not accept within
+// the given time.
+func (p *peers) repeats(id ServerID, req *raft.AppendEntriesRequest, within time.Duration) bool {
+	if len(req.Entries) > 0 {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.linkLocked(id, term)
-	if l == nil {
-		return
-	}
-	l.Contact = time.Now()
-	l.Match = max(l.Match, match)
-	l.raise()
+	l := p.byID[id]
+	return l != nil && req.Term == p.term && l.up == nil &&
+		l.told.prev == req.PrevLogEntry && l.told.commit == req.LeaderCommitIndex &&
+		time.Since(l.told.at) < within
 }
 
 // raise lets the messages go that wait for the link.

@@ -2,8 +2,10 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -13,6 +15,9 @@ import (
 
 // stateID names the one snapshot of a group that always exists: its flushed state.
 const stateID = "state"
+
+// openRetryPause follows a state that could not be opened for sending.
+const openRetryPause = time.Second
 
 // snapshotVersion is the library's format of snapshot metadata.
 const snapshotVersion raft.SnapshotVersion = 1
@@ -70,19 +75,31 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot of group %d: %w", s.group, err)
 	}
-	snapshot, err := s.machine.OpenSnapshot()
+	meta, snapshot, err := s.openState()
 	if err != nil {
 		release()
+		// The library tries again at once, and each attempt may read the whole state.
+		select {
+		case <-time.After(openRetryPause):
+		case <-s.ctx.Done():
+		}
 		return nil, nil, fmt.Errorf("open snapshot of group %d: %w", s.group, err)
 	}
-	meta, err := snapshotMeta(id, snapshot.Mark())
+	return meta, &outgoing{ReadCloser: snapshot, ctx: s.ctx, limit: s.sender.limit, release: release}, nil
+}
+
+// openState opens the flushed state for reading.
+func (s *snapshotStore) openState() (*raft.SnapshotMeta, io.ReadCloser, error) {
+	snapshot, err := s.machine.OpenSnapshot()
 	if err != nil {
-		snapshot.Close()
-		release()
 		return nil, nil, err
 	}
+	meta, err := snapshotMeta(stateID, snapshot.Mark())
+	if err != nil {
+		return nil, nil, errors.Join(err, snapshot.Close())
+	}
 	meta.Size = snapshot.Size()
-	return meta, &outgoing{ReadCloser: snapshot, ctx: s.ctx, limit: s.sender.limit, release: release}, nil
+	return meta, snapshot, nil
 }
 
 // snapshotMeta is the library's view of a mark, without the size.

@@ -83,7 +83,7 @@ func (g *Group) promoted(in *instance, term uint64, barrier raft.Future) {
 	if now, leads := in.leads(); !leads || now != term {
 		return
 	}
-
+	g.host.deps.Clock.Advance(g.machine.ClockFloor())
 	if f, ok := barrier.(raft.IndexFuture); ok {
 		g.applier.applied.raise(f.Index())
 	}

@@ -20,6 +20,10 @@ type transport struct {
 	peers *peers
 	// fenced returns why this node must not act as a leader now, or nil.
 	fenced func() error
+	// repeat is how often a message that says nothing new is sent. To spread the commit
+	// index quickly the library repeats it every CommitTimeout; in between, the answer is
+	// the previous one. It makes the library's lease longer by this much, at most.
+	repeat time.Duration
 	// stop ends the waiting for links.
 	stop <-chan struct{}
 }
@@ -27,7 +31,7 @@ type transport struct {
 func newTransport(stream raft.StreamLayer, timeout time.Duration, logger hclog.Logger) *raft.NetworkTransport {
 	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream:  stream,
-		Logger:  logger,
+		Logger:  quietenAll(logger.Named("transport")),
 		MaxPool: maxPool,
 		Timeout: timeout,
 		// One failed message leaves a pipeline stuck for good: hashicorp/raft issue
@@ -44,23 +48,29 @@ func (t *transport) SetHeartbeatHandler(func(raft.RPC)) {}
 // AppendEntries implements raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	// Heartbeats probe the link that other messages wait for.
-	if !isHeartbeat(req) {
+	probe := isHeartbeat(req)
+	if !probe {
+		// Heartbeats probe the link that other messages wait for.
 		t.peers.await(id, req.Term, t.stop)
 	}
 	if err := t.fenced(); err != nil {
 		return err
 	}
+	if !probe && t.peers.repeats(id, req, t.repeat) {
+		*resp = raft.AppendEntriesResponse{Term: req.Term, LastLog: req.PrevLogEntry, Success: true}
+		return nil
+	}
 	if err := t.NetworkTransport.AppendEntries(id, target, req, resp); err != nil {
-		t.peers.failed(id, req.Term)
+		t.peers.failed(id, req.Term, err)
 		return err
 	}
-	var match uint64
-	if resp.Success && !isHeartbeat(req) {
-		match = appended(req)
-	}
-	if resp.Term <= req.Term {
-		t.peers.answered(id, req.Term, match)
+	switch {
+	case resp.Term > req.Term:
+		// The leadership is over.
+	case resp.Success && !probe:
+		t.peers.accepted(id, req)
+	default:
+		t.peers.answered(id, req.Term)
 	}
 	return nil
 }
@@ -72,11 +82,11 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 		return err
 	}
 	if err := t.NetworkTransport.InstallSnapshot(id, target, req, resp, data); err != nil {
-		t.peers.failed(id, req.Term)
+		t.peers.failed(id, req.Term, err)
 		return err
 	}
 	if resp.Success {
-		t.peers.answered(id, req.Term, req.LastLogIndex)
+		t.peers.stored(id, req.Term, req.LastLogIndex)
 	}
 	return nil
 }

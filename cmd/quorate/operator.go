@@ -130,6 +130,9 @@ func runLeave(p *process, args []string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	nodeID, err := quorate.RequestLeave(ctx, t.addr, t.secret)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("not left yet, it goes on; see quorate members: %w", err)
+	}
 	if err != nil {
 		return p.fail(err)
 	}

@@ -56,13 +56,13 @@ func TestMalformedInputIsATypedErrorAndReadsZero(t *testing.T) {
 		{"length beyond the end", []byte{200, 1, 'a'}, func(r *codec.Reader) { r.Bytes() }},
 		{"huge length", binary.AppendUvarint(nil, 1<<63), func(r *codec.Reader) { r.Bytes() }},
 		{"count beyond the end", []byte{3, 1, 1, 1, 1}, func(r *codec.Reader) { r.Count(2) }},
-		{"left over", []byte{1, 2}, func(r *codec.Reader) { r.Byte() }},
+		{"left over", []byte{1, 2}, func(r *codec.Reader) { r.Byte(); _ = r.End() }},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			r := codec.NewReader(tc.input)
 			tc.read(&r)
-			if err := r.End(); !errors.Is(err, codec.ErrMalformed) {
+			if err := r.Err(); !errors.Is(err, codec.ErrMalformed) {
 				t.Fatalf("error = %v, want ErrMalformed", err)
 			}
 			if r.Uvarint() != 0 || r.Varint() != 0 || r.Text() != "" || r.Byte() != 0 || r.Uint64() != 0 {

@@ -61,10 +61,12 @@ func (f image) with(name string, b []byte) image {
 // request, oldest first.
 func writeHistory(t *testing.T, cfg Config, seed uint64) (image, []model) {
 	t.Helper()
+	cfg.RewriteSegments = 100
 	l := mustOpen(t, cfg, nil)
+	noErr(t, l.Group(2).StoreLog(entry(1, 1, 10))) // keeps every segment in use
 	d := newDriver(1, seed)
 	states := []model{d.acked}
-	for range 60 {
+	for l.Stats().Segments < 4 || len(states) < 60 {
 		noErr(t, d.step(l))
 		states = append(states, d.acked)
 	}
@@ -88,6 +90,30 @@ func reopen(t *testing.T, cfg Config, states []model) (int, error) {
 	}
 	t.Fatal("the log opened in a state that never was")
 	return 0, nil
+}
+
+func TestTornFrameIsCutOff(t *testing.T) {
+	cfg := testLogConfig(t)
+	l := mustOpen(t, cfg, nil)
+	noErr(t, l.Group(1).StoreLog(entry(1, 1, 100)))
+	end := l.Stats().Bytes
+	noErr(t, l.Group(1).StoreLog(entry(2, 1, 5000)))
+	mustClose(t, l)
+	files := loadImage(t, cfg.Dir)
+	name := files.names()[0]
+	torn := slices.Clone(files[name])
+	clear(torn[end+4096:])
+	files.with(name, torn).store(t, cfg.Dir)
+	l = mustOpen(t, cfg, nil)
+	checkRange(t, l.Group(1), 1, 1)
+	if got := int64(len(loadImage(t, cfg.Dir)[name])); got > end+frameHeaderBytes {
+		t.Errorf("file of %d bytes, the log ends at %d", got, end)
+	}
+	noErr(t, l.Group(1).StoreLog(entry(2, 2, 50)))
+	mustClose(t, l)
+	l = mustOpen(t, cfg, nil)
+	defer mustClose(t, l)
+	checkRange(t, l.Group(1), 1, 2)
 }
 
 func testLogConfig(t *testing.T) Config {

@@ -31,6 +31,9 @@ var (
 	// ErrKeyNotFound is returned by Get and GetUint64 for a key that was never set.
 	// hashicorp/raft recognises it by its text, so it is never wrapped.
 	ErrKeyNotFound = errors.New("not found")
+	// ErrCrashed is wrapped by every call on a handle of a MemFS that was opened
+	// before Kill or Crash, and by calls that a Crash interrupted.
+	ErrCrashed = errors.New("file system crashed under the handle")
 )
 
 // corrupt builds the error for damage at offset of the named file.

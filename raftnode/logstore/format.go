@@ -94,9 +94,7 @@ func finishFrame(b []byte, kind frameKind, sequence uint64, seed uint32, offset 
 // sumFrameHeader covers the place of the frame too: a header that was copied along
 // with other bytes, inside an entry for instance, is not valid where it lies.
 func sumFrameHeader(b []byte, seed uint32, offset int64) uint32 {
-	var at [8]byte
-	binary.LittleEndian.PutUint64(at[:], uint64(offset))
-	return crc32.Update(crc32.Update(seed, castagnoli, at[:]), castagnoli, b[:28])
+	return crc32.Update(seed^uint32(offset), castagnoli, b[:28])
 }
 
 // parseFrameHeader decodes the frame header in b, which was read at offset.

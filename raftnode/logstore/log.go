@@ -39,6 +39,8 @@ type Log struct {
 	sequence uint64 // of the next frame
 	idle     *batch // the batch that is neither pending nor being written
 	sealed   bool   // a seal marks the present end
+	// sealFrame is the buffer of the seal.
+	sealFrame [frameHeaderBytes]byte
 
 	spareCount int // owned by the maintenance goroutine
 
@@ -162,8 +164,11 @@ func (l *Log) StalledFor() time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return time.Since(l.start) - time.Duration(since-1)
+	return time.Duration(l.now() - (since - 1))
 }
+
+// now is the time since Open in nanoseconds.
+func (l *Log) now() int64 { return int64(time.Since(l.start)) }
 
 // Failed is closed when the log has failed. Err then says why.
 func (l *Log) Failed() <-chan struct{} { return l.failed }

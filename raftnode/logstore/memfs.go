@@ -11,10 +11,6 @@ import (
 	"sync"
 )
 
-// ErrCrashed is returned by every call on a handle that was opened before Kill or
-// Crash, and by calls that a Crash interrupted.
-var ErrCrashed = errors.New("file system crashed under the handle")
-
 // MemFS is an FS in memory that tells written from synced, for files and for
 // directory entries. It uses only mutexes held briefly and channels, so it runs
 // inside testing/synctest. Kill, Crash and CrashTorn end the life of all handles,

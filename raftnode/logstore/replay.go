@@ -10,6 +10,7 @@ import (
 
 // scanEnd says how the valid part of a segment ends.
 type scanEnd struct {
+	file   string
 	offset int64
 	sealed bool // a seal confirms the end
 	torn   bool // a damaged or incomplete frame follows
@@ -23,6 +24,8 @@ type replayer struct {
 	log    *Log
 	seg    *segment // the present one
 	oldest bool     // it is the first
+	// before is the end of the segment before.
+	before scanEnd
 	// window is a part of the file that was read ahead, from offset windowAt on.
 	window   []byte
 	windowAt int64
@@ -46,6 +49,7 @@ func (r *replayer) run(s *segment, oldest bool) (scanEnd, error) {
 			if offset == segmentHeaderBytes {
 				return scanEnd{}, corrupt(r.seg.path, offset, "no valid checkpoint")
 			}
+			r.before = *end
 			return *end, nil
 		}
 		if err := r.applyFrame(h, offset); err != nil {
@@ -79,32 +83,46 @@ func (r *replayer) readFrame(offset int64) (frameHeader, *scanEnd, error) {
 		return frameHeader{}, nil, err
 	}
 	if len(b) < frameHeaderBytes {
-		return frameHeader{}, &scanEnd{offset: offset}, nil
+		return frameHeader{}, &scanEnd{file: r.seg.path, offset: offset}, nil
 	}
 	h, ok := parseFrameHeader(b, r.seg.seed, offset)
 	if !ok {
-		return frameHeader{}, &scanEnd{offset: offset}, nil
+		return frameHeader{}, &scanEnd{file: r.seg.path, offset: offset}, nil
 	}
-	first := r.oldest && offset == segmentHeaderBytes
-	if !first && h.sequence != r.log.sequence {
-		return frameHeader{}, nil, corrupt(r.seg.path, offset, "frame %d, want frame %d", h.sequence, r.log.sequence)
+	if err := r.checkSequence(h.sequence, offset); err != nil {
+		return frameHeader{}, nil, err
 	}
 	if h.kind == frameSeal {
-		return frameHeader{}, &scanEnd{offset: offset, sealed: true}, nil
+		return frameHeader{}, &scanEnd{file: r.seg.path, offset: offset, sealed: true}, nil
 	}
 	if (h.kind == frameCheckpoint) != (offset == segmentHeaderBytes) || h.kind > frameSeal {
 		return frameHeader{}, nil, corrupt(r.seg.path, offset, "frame of kind %d", h.kind)
 	}
 	if int64(h.length) > r.seg.filled-offset-frameHeaderBytes {
-		return frameHeader{}, &scanEnd{offset: offset, torn: true}, nil
+		return frameHeader{}, &scanEnd{file: r.seg.path, offset: offset, torn: true}, nil
 	}
 	if r.records, err = r.read(offset+frameHeaderBytes, h.length); err != nil {
 		return frameHeader{}, nil, err
 	}
 	if len(r.records) < h.length || !checkRecords(r.records, r.seg.seed, h.recordsCRC) {
-		return frameHeader{}, &scanEnd{offset: offset, torn: true}, nil
+		return frameHeader{}, &scanEnd{file: r.seg.path, offset: offset, torn: true}, nil
 	}
 	return h, nil, nil
+}
+
+// checkSequence verifies that the frame at offset follows the one before it, in this
+// segment or the segment before.
+func (r *replayer) checkSequence(sequence uint64, offset int64) error {
+	first := offset == segmentHeaderBytes
+	switch {
+	case sequence == r.log.sequence || first && r.oldest:
+		return nil
+	case first:
+		return corrupt(r.before.file, r.before.offset, "ends before frame %d, %s begins with frame %d",
+			r.log.sequence, r.seg.path, sequence)
+	default:
+		return corrupt(r.seg.path, offset, "frame %d, want frame %d", sequence, r.log.sequence)
+	}
 }
 
 // applyFrame applies the records of the frame at offset.

@@ -36,7 +36,7 @@ func (l *Log) write() {
 
 // flush makes b durable and then visible.
 func (l *Log) flush(b *batch) error {
-	l.busySince.Store(int64(time.Since(l.start)) + 1)
+	l.busySince.Store(l.now() + 1)
 	defer l.busySince.Store(0)
 	if l.rotationDue(len(b.buf)) {
 		if err := l.rotate(); err != nil {
@@ -49,11 +49,11 @@ func (l *Log) flush(b *batch) error {
 		return err
 	}
 	l.sealed = false
-	wrote := time.Since(l.start)
+	wrote := l.now()
 	if err := syncFile(s.file); err != nil {
 		return fmt.Errorf("sync %s: %w", s.path, err)
 	}
-	l.metrics.observe(len(b.logs), len(b.buf), time.Since(l.start)-wrote)
+	l.metrics.observe(len(b.logs), len(b.buf), time.Duration(l.now()-wrote))
 	l.counters.add(len(b.logs), len(b.buf))
 	l.sequence++
 	s.size.Add(int64(len(b.buf)))
@@ -99,11 +99,11 @@ func (l *Log) seal() error {
 	if l.sealed {
 		return nil
 	}
-	var b [frameHeaderBytes]byte
-	s := l.active
-	offset := s.size.Load()
-	finishFrame(b[:], frameSeal, l.sequence, s.seed, offset)
-	if err := s.write(b[:], offset); err != nil {
+	l.busySince.Store(l.now() + 1)
+	defer l.busySince.Store(0)
+	s, offset := l.active, l.active.size.Load()
+	finishFrame(l.sealFrame[:], frameSeal, l.sequence, s.seed, offset)
+	if err := s.write(l.sealFrame[:], offset); err != nil {
 		return err
 	}
 	l.sealed = true

@@ -84,6 +84,9 @@ type Agent struct {
 	caught *catchUp
 	// wakes holds one channel of capacity 1 per loop that reacts to changes.
 	wakes [loops]chan struct{}
+	// admitting has a token while a node is being admitted. It is a channel because
+	// that can take long, and the wait must end with its context.
+	admitting chan struct{}
 	// fatal takes the first reason why the node must stop; capacity 1.
 	fatal chan error
 
@@ -96,9 +99,9 @@ type Agent struct {
 	// addrs are the members' addresses as stored last.
 	addrs   peerAddrs
 	welcome welcome
-	// draining: this node is about to stop.
-	draining bool
-	subs     map[chan struct{}]struct{}
+	// draining: this node is about to stop; leaving: for good.
+	draining, leaving bool
+	subs              map[chan struct{}]struct{}
 }
 
 // New returns an Agent and registers its handlers with deps.Mux, which must not be
@@ -125,7 +128,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("membership"), id: id, boot: randomHex(8), started: now,
 		former: former, peers: newPeerBook(cfg.Timing, now), led: newLedGroups(), caught: newCatchUp(),
-		fatal: make(chan error, 1), rec: rec, subs: map[chan struct{}]struct{}{},
+		admitting: make(chan struct{}, 1), fatal: make(chan error, 1), rec: rec, subs: map[chan struct{}]struct{}{},
 	}
 	for i := range a.wakes {
 		a.wakes[i] = make(chan struct{}, 1)
@@ -172,7 +175,7 @@ func (a *Agent) enter(ctx context.Context) error {
 	rec := a.record()
 	switch {
 	case rec.ClusterID != "":
-		return a.resume()
+		return a.resume(ctx)
 	case rec.Founding != "" || len(a.cfg.Seeds) == 0:
 		return a.found(ctx)
 	default:

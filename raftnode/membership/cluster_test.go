@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,9 @@ type cluster struct {
 	seeds []string
 	nodes []*node
 	tweak func(*Config)
+	load  *writing
+	// hosts are those of the running nodes, for the load's goroutine.
+	hosts atomic.Pointer[[]*raftnode.Host]
 }
 
 // node is one simulated node. What survives its death: fs and store.
@@ -60,6 +64,8 @@ type node struct {
 	store *memory.Store
 
 	running bool
+	// dead is set when this life is killed: its storage fails then.
+	dead    *atomic.Bool
 	id      raftnode.ServerID
 	mux     *mux.Mux
 	log     *logstore.Log
@@ -80,6 +86,7 @@ func simulate(t *testing.T, n int, seed uint64, test func(t *testing.T, c *clust
 		c := &cluster{t: t, net: memnet.New(seed), rng: rand.New(rand.NewPCG(seed, 3))}
 		c.net.SetLinks(memnet.Link{Latency: 200 * time.Microsecond, Jitter: 300 * time.Microsecond})
 		defer func() {
+			c.load.halt()
 			for _, n := range c.nodes {
 				n.kill()
 			}
@@ -163,7 +170,8 @@ func (n *node) start() {
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.flushed, n.ended = cancel, make(chan struct{}), make(chan error, 1)
-	flusher, flushed, ended, store := n.flusher, n.flushed, n.ended, n.store
+	n.dead = &atomic.Bool{}
+	flusher, flushed, ended, store, dead := n.flusher, n.flushed, n.ended, n.store, n.dead
 	go func() {
 		defer close(flushed)
 		_ = flusher.Run(ctx)
@@ -177,7 +185,11 @@ func (n *node) start() {
 			return fsm.Open(fsm.DefaultConfig(group), fsm.Deps{Logger: logger, Store: store, Flusher: flusher})
 		},
 		DropMachine: store.Drop,
-		Fatal:       func(err error) { c.t.Errorf("%s: fatal: %v", n.name, err) },
+		Fatal: func(err error) {
+			if !dead.Load() {
+				c.t.Errorf("%s: fatal: %v", n.name, err)
+			}
+		},
 	})
 	cfg := DefaultConfig()
 	cfg.NodeID, cfg.Incarnation, cfg.ClientURL = n.name, identity.Incarnation, "ws://"+n.addr+"/ws"
@@ -197,6 +209,7 @@ func (n *node) start() {
 	agent := n.agent
 	go func() { ended <- agent.Run(ctx) }()
 	n.running = true
+	c.publish()
 }
 
 // host_ is the name of the machine: the address without its port.
@@ -208,6 +221,8 @@ func (n *node) kill() {
 		return
 	}
 	n.running = false
+	n.c.publish()
+	n.dead.Store(true)
 	n.fs.Crash()
 	n.c.net.CrashHost(n.machine())
 	n.cancel()
@@ -270,6 +285,15 @@ func (c *cluster) describe() string {
 // up are the running nodes.
 func (c *cluster) up() []*node {
 	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return !n.running })
+}
+
+// publish lists the running hosts for the load.
+func (c *cluster) publish() {
+	var hosts []*raftnode.Host
+	for _, n := range c.up() {
+		hosts = append(hosts, n.host)
+	}
+	c.hosts.Store(&hosts)
 }
 
 // formed waits until the running nodes, and no others, are active members of one
@@ -374,8 +398,8 @@ func (c *cluster) systemLeader() *node {
 // write puts one record into group through its leader, and reports whether it was
 // committed.
 func (c *cluster) write(group uint32, key string) bool {
-	for _, n := range c.up() {
-		g, ok := n.host.Group(group)
+	for _, host := range *c.hosts.Load() {
+		g, ok := host.Group(group)
 		if !ok || !g.IsLeader() {
 			continue
 		}
@@ -392,23 +416,24 @@ func (c *cluster) write(group uint32, key string) bool {
 	return false
 }
 
-// placeSpread places like the real placement does: replicas on the first members in
-// rotation, previous voters first, leaders spread over active voters.
+// placeSpread places evenly: previous voters first, while they hold no more than
+// their share, then those that hold least. Leaders are spread over active voters.
 func placeSpread(list []system.Member, groups uint32, rf int, previous *system.Table) []system.Placement {
 	plan := make([]system.Placement, groups)
-	leads := map[string]int{}
+	rf = min(rf, len(list))
+	share := (int(groups)*rf + len(list) - 1) / len(list)
+	holds, leads := map[string]int{}, map[string]int{}
 	for g := range plan {
-		order := slices.Clone(list)
-		slices.SortStableFunc(order, func(a, b system.Member) int { return rotated(list, a.ID, g) - rotated(list, b.ID, g) })
-		if previous != nil && g < len(previous.Groups) {
-			held := previous.Groups[g].Voters
-			slices.SortStableFunc(order, func(a, b system.Member) int {
-				return btoi(slices.Contains(held, b.ID)) - btoi(slices.Contains(held, a.ID))
-			})
+		rank := func(m system.Member) int {
+			held := previous != nil && g < len(previous.Groups) && slices.Contains(previous.Groups[g].Voters, m.ID)
+			return holds[m.ID] + 100*btoi(holds[m.ID] >= share) - 50*btoi(held)
 		}
+		order := slices.Clone(list)
+		slices.SortStableFunc(order, func(a, b system.Member) int { return rank(a) - rank(b) })
 		p := &plan[g]
-		for _, m := range order[:min(rf, len(order))] {
+		for _, m := range order[:rf] {
 			p.Voters = append(p.Voters, m.ID)
+			holds[m.ID]++
 			if m.Status == system.StatusActive && (p.Preferred == "" || leads[m.ID] < leads[p.Preferred]) {
 				p.Preferred = m.ID
 			}
@@ -417,11 +442,6 @@ func placeSpread(list []system.Member, groups uint32, rf int, previous *system.T
 		slices.Sort(p.Voters)
 	}
 	return plan
-}
-
-func rotated(list []system.Member, id string, by int) int {
-	i := slices.IndexFunc(list, func(m system.Member) bool { return m.ID == id })
-	return (i + len(list) - by%len(list)) % len(list)
 }
 
 func btoi(b bool) int {

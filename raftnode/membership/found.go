@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -35,7 +36,7 @@ func (a *Agent) found(ctx context.Context) error {
 		return err
 	}
 	a.log.Info("cluster founded", "cluster", rec.Founding, "groups", rec.Groups)
-	rec.ClusterID, rec.Founding, rec.Groups = rec.Founding, "", 0
+	rec.ClusterID, rec.Founding, rec.Groups, rec.Addr = rec.Founding, "", 0, a.deps.Mux.Addr()
 	if err := a.setRecord(rec); err != nil {
 		return err
 	}
@@ -89,7 +90,10 @@ func (a *Agent) firstDocuments(rec identityRecord) []raftnode.Command {
 
 // resume starts the groups of a member from its disk. Groups that it should hold
 // and has nothing of start when the documents are known.
-func (a *Agent) resume() error {
+func (a *Agent) resume(ctx context.Context) error {
+	if err := a.ensureAlone(ctx); err != nil {
+		return err
+	}
 	a.setPhase(PhaseJoining)
 	var addrs peerAddrs
 	if _, err := loadDocument(a.deps.Identity, peersDocument, &addrs); err != nil {
@@ -112,6 +116,35 @@ func (a *Agent) resume() error {
 		}
 	}
 	return nil
+}
+
+// ensureAlone checks, before a replica starts, that no other process runs with a
+// copy of this node's data: it would still answer at the address that the data was
+// used at last. Its error is *DuplicateError when that does not end.
+func (a *Agent) ensureAlone(ctx context.Context) error {
+	rec := a.record()
+	var duplicate duplicateWatch
+	for rec.Addr != "" && rec.Addr != a.deps.Mux.Addr() {
+		found := a.hello(ctx, []string{rec.Addr})[0]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if found.err != nil || found.hello.Node.ID != string(a.id) || found.hello.Boot == a.boot {
+			break
+		}
+		dup := &DuplicateError{NodeID: a.cfg.NodeID, Addr: a.deps.Mux.Addr(), OtherAddr: rec.Addr}
+		if err := duplicate.look(dup, a.cfg.Timing.DuplicatePatience, time.Now()); err != nil {
+			return err
+		}
+		if err := sleep(ctx, a.cfg.Timing.HelloInterval, nil); err != nil {
+			return err
+		}
+	}
+	if rec.Addr == a.deps.Mux.Addr() {
+		return nil
+	}
+	rec.Addr = a.deps.Mux.Addr()
+	return a.setRecord(rec)
 }
 
 // documents returns the cluster documents in the system group's replica, nil before

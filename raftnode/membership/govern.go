@@ -13,20 +13,27 @@ import (
 // govern keeps the cluster documents true while this node leads the system group.
 func (a *Agent) govern(ctx context.Context) error {
 	for {
-		a.peers.detector.look(time.Now())
 		if state, err := a.leading(); err == nil {
-			if cmds := a.decide(state); len(cmds) > 0 {
-				if err := a.commit(ctx, cmds...); err != nil && ctx.Err() == nil {
-					// Somebody else leads now, or a document has changed: decided anew.
-					a.log.Debug("documents not changed", "err", err)
-				}
-				a.wake()
-			}
+			a.amend(ctx, state)
 		}
 		if err := sleep(ctx, a.cfg.Timing.StepInterval, a.wakes[loopGovern]); err != nil {
 			return err
 		}
 	}
+}
+
+// amend commits the changes that the documents need. Failures are normal where
+// leadership or a document changes meanwhile, and decided anew after a pause.
+func (a *Agent) amend(ctx context.Context, state *system.State) {
+	cmds := a.decide(state)
+	if len(cmds) == 0 {
+		return
+	}
+	if err := a.commit(ctx, cmds...); err != nil {
+		a.log.Debug("documents not changed", "err", err)
+		return
+	}
+	a.wake()
 }
 
 // decide compares the documents with what is seen and returns the changes.
@@ -99,7 +106,7 @@ func (a *Agent) decideMember(m system.Member, plan []system.Placement, seen surv
 		now.PeerAddr, now.ClientURL = a.deps.Mux.Addr(), a.cfg.ClientURL
 	} else {
 		silence = a.peers.detector.silence(m.ID, time.Now())
-		if p, met := a.peers.get(raftnode.ServerID(m.ID)); met {
+		if p, met := a.peers.get(raftnode.ServerID(m.ID)); met && p.ping.Addr != "" {
 			now.PeerAddr, now.ClientURL = p.ping.Addr, p.ping.ClientURL
 		}
 	}
@@ -145,10 +152,17 @@ func (s survey) vacated(plan []system.Placement, id string) bool {
 }
 
 // placeable are the members that replicas may be placed on: the candidates, but a
-// newcomer only when it follows the system group, and so can learn of it.
+// newcomer only when it follows the system group, and so can learn of it. One that
+// is silent for a short while only is placed as if it were not: leaderships should
+// not move back and forth for a pause.
 func (a *Agent) placeable(state *system.State, seen survey) []system.Member {
 	nodes := a.candidates(state)
 	conf := seen.confs[raftnode.SystemGroup]
+	for i := range nodes {
+		if nodes[i].Status == system.StatusSuspect {
+			nodes[i].Status = system.StatusActive
+		}
+	}
 	return slices.DeleteFunc(nodes, func(m system.Member) bool {
 		id := raftnode.ServerID(m.ID)
 		return m.Status == system.StatusJoining && !containsID(conf.Voters, id) && !containsID(conf.Nonvoters, id)

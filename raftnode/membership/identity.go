@@ -51,6 +51,8 @@ type identityRecord struct {
 	NodeID      string `json:"nodeId"`
 	Incarnation string `json:"incarnation"`
 	ClusterID   string `json:"clusterId,omitempty"`
+	// Addr is the address at which the node was a member last.
+	Addr string `json:"addr,omitempty"`
 	// Founding is the id of the cluster that this node was chosen to found, from
 	// before its first group is created until all of them are.
 	Founding string `json:"founding,omitempty"`

@@ -24,22 +24,21 @@ type duplicateWatch struct {
 // an error: not now, try again. Errors: *DuplicateError, *RefusedError, and those
 // of the store or of starting the system group.
 func (a *Agent) join(ctx context.Context, members []answer, duplicate *duplicateWatch) (bool, error) {
-	var err error
 	for _, m := range members {
-		var reply joinReply
-		if reply, err = a.askToJoin(ctx, m.target); err == nil {
+		reply, err := a.askToJoin(ctx, m.target)
+		if err == nil {
 			return true, a.admitted(reply)
 		}
-	}
-	if other, ok := refusedWith(err, codeDuplicate); ok {
-		return false, duplicate.look(&DuplicateError{NodeID: a.cfg.NodeID, Addr: a.deps.Mux.Addr(), OtherAddr: other},
-			a.cfg.Timing.DuplicatePatience, time.Now())
+		if other, ok := refusedWith(err, codeDuplicate); ok {
+			dup := &DuplicateError{NodeID: a.cfg.NodeID, Addr: a.deps.Mux.Addr(), OtherAddr: other}
+			return false, duplicate.look(dup, a.cfg.Timing.DuplicatePatience, time.Now())
+		}
+		if _, ok := refusedWith(err, codeRemoved); ok {
+			return false, &RefusedError{Reason: "this node was removed from the cluster", Err: err}
+		}
+		a.log.Debug("not admitted yet", "by", m.target, "err", err)
 	}
 	*duplicate = duplicateWatch{}
-	if _, ok := refusedWith(err, codeRemoved); ok {
-		return false, &RefusedError{Reason: "this node was removed from the cluster", Err: err}
-	}
-	a.log.Debug("not admitted yet", "err", err)
 	return false, nil
 }
 
@@ -93,7 +92,7 @@ func (a *Agent) admitted(reply joinReply) error {
 		return err
 	}
 	rec := a.record()
-	rec.ClusterID = reply.ClusterID
+	rec.ClusterID, rec.Addr = reply.ClusterID, a.deps.Mux.Addr()
 	if err := a.setRecord(rec); err != nil {
 		return err
 	}
@@ -111,6 +110,13 @@ func (a *Agent) handleJoin(ctx context.Context, from mux.Peer, body []byte) ([]b
 	}
 	if req.ID == "" || req.ID != from.ID || req.NodeID != from.NodeID {
 		return nil, &mux.RemoteError{Code: codeMalformed, Text: "a node can only ask for itself"}
+	}
+	// One at a time: two nodes with one id must not be admitted side by side.
+	select {
+	case a.admitting <- struct{}{}:
+		defer func() { <-a.admitting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	state, err := a.leading()
 	if err != nil {

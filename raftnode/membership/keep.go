@@ -57,10 +57,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		case <-a.wakes[loopFollow]:
 		case err := <-a.fatal:
 			timer.Stop()
-			if a.Phase() == PhaseLeaving {
-				return errLeft
-			}
-			return err
+			return a.ending(err)
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
@@ -86,10 +83,7 @@ func (a *Agent) look() error {
 	}
 	self, known := state.Member(string(a.id))
 	if known && self.Status == system.StatusRemoved {
-		if a.Phase() == PhaseLeaving {
-			return errLeft
-		}
-		return &RefusedError{Reason: "this node was removed from the cluster"}
+		return a.ending(&RefusedError{Reason: "this node was removed from the cluster"})
 	}
 	if err := a.holdGroups(state); err != nil {
 		return err
@@ -100,6 +94,18 @@ func (a *Agent) look() error {
 	}
 	a.setPhase(a.phaseIn(self))
 	return nil
+}
+
+// ending is how Run ends for the reason err: a node that was told to leave in this
+// life of the process is not refused, it has left.
+func (a *Agent) ending(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var refused *RefusedError
+	if errors.As(err, &refused) && a.leaving {
+		return errLeft
+	}
+	return err
 }
 
 func (a *Agent) phaseIn(self system.Member) Phase {

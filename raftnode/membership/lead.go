@@ -139,19 +139,26 @@ func (a *Agent) perform(ctx context.Context, g *raftnode.Group, act action) {
 		return
 	}
 	a.metrics.changed(act.kind, err)
-	var notLeader *raftnode.NotLeaderError
-	switch {
+	switch log := a.log.With("group", g.ID(), "change", act.kind, "node", act.id); {
 	case err == nil:
-		a.log.Info("group changed", "group", g.ID(), "change", act.kind, "node", act.id)
-	case errors.As(err, &notLeader), errors.Is(err, raftnode.ErrNotCaughtUp), errors.Is(err, raftnode.ErrConflict), ctx.Err() != nil:
-		a.log.Debug("group not changed", "group", g.ID(), "change", act.kind, "node", act.id, "err", err)
+		log.Info("group changed")
+		return
+	case premature(err) || ctx.Err() != nil:
+		log.Debug("group not changed", "err", err)
 	default:
-		a.log.Warn("group not changed", "group", g.ID(), "change", act.kind, "node", act.id, "err", err)
+		log.Warn("group not changed", "err", err)
 	}
-	if err != nil {
-		// Give what failed the time of a step before it is tried again.
-		_ = sleep(ctx, a.cfg.Timing.StepInterval, nil)
-	}
+	// What failed gets the time of a step before it is tried again. An end of ctx
+	// ends the loops as well.
+	_ = sleep(ctx, a.cfg.Timing.StepInterval, nil)
+}
+
+// premature reports whether a change failed only because it was decided on news
+// that are no more true, and was not begun.
+func premature(err error) bool {
+	var notLeader *raftnode.NotLeaderError
+	return errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNotCaughtUp) ||
+		errors.Is(err, raftnode.ErrTransferred) || errors.Is(err, raftnode.ErrConflict)
 }
 
 // texts converts server ids to their texts.

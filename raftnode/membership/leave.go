@@ -18,9 +18,15 @@ func (a *Agent) Leave(ctx context.Context) error {
 	if a.State() == nil {
 		return ErrNoCluster
 	}
+	a.mu.Lock()
+	a.leaving = true
+	a.mu.Unlock()
 	for {
 		removed, err := a.askToLeave(ctx)
 		if _, last := refusedWith(err, codeLastMember); last {
+			a.mu.Lock()
+			a.leaving = false
+			a.mu.Unlock()
 			return ErrLastMember
 		}
 		var refused *mux.RefusedError

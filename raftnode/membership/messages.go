@@ -88,7 +88,6 @@ type leaveReply struct {
 // about itself.
 type pingMessage struct {
 	ID        raftnode.ServerID `json:"id"`
-	Boot      string            `json:"boot"`
 	Addr      string            `json:"addr"`
 	ClientURL string            `json:"clientUrl"`
 	// Draining: the node is about to stop and should not be given leaderships.

@@ -21,6 +21,7 @@ func (a *Agent) pulse(ctx context.Context) error {
 	defer running.Wait()
 	searching := make(chan struct{}, 1)
 	for {
+		a.peers.detector.look(time.Now())
 		for _, id := range a.pingTargets() {
 			if _, already := busy.LoadOrStore(id, true); already {
 				continue
@@ -124,7 +125,7 @@ func (a *Agent) ping(ctx context.Context, id raftnode.ServerID) (pingMessage, er
 	return msg, nil
 }
 
-func (a *Agent) handlePing(ctx context.Context, from mux.Peer, body []byte) ([]byte, error) {
+func (a *Agent) handlePing(_ context.Context, from mux.Peer, body []byte) ([]byte, error) {
 	msg, err := decode[pingMessage](body)
 	if err != nil {
 		return nil, err
@@ -135,34 +136,15 @@ func (a *Agent) handlePing(ctx context.Context, from mux.Peer, body []byte) ([]b
 	case a.record().ClusterID == "":
 		return nil, &mux.RemoteError{Code: codeNotReady, Text: "not a member yet"}
 	}
-	if addr, twice := a.runsTwice(ctx, msg); twice {
-		return nil, &mux.RemoteError{Code: codeDuplicate, Text: addr}
-	}
 	a.peers.update(msg, time.Now())
 	return encode(a.describe()), nil
-}
-
-// runsTwice reports whether the sender of msg is a second process with the data of
-// a member whose first process still answers at its own address.
-func (a *Agent) runsTwice(ctx context.Context, msg pingMessage) (addr string, twice bool) {
-	known, met := a.peers.get(msg.ID)
-	if msg.ID != a.id && (!met || known.ping.Boot == msg.Boot || known.ping.Addr == msg.Addr) {
-		return "", false
-	}
-	if msg.ID == a.id {
-		return a.deps.Mux.Addr(), msg.Boot != a.boot
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.CallTimeout)
-	defer cancel()
-	found := a.hello(ctx, []string{known.ping.Addr})[0]
-	return known.ping.Addr, found.err == nil && found.hello.Boot == known.ping.Boot
 }
 
 // describe is what this node tells other members about itself.
 func (a *Agent) describe() pingMessage {
 	now := time.Now()
 	msg := pingMessage{
-		ID: a.id, Boot: a.boot, Addr: a.deps.Mux.Addr(), ClientURL: a.cfg.ClientURL,
+		ID: a.id, Addr: a.deps.Mux.Addr(), ClientURL: a.cfg.ClientURL,
 		HeardMillis: map[raftnode.ServerID]int64{},
 	}
 	a.mu.Lock()

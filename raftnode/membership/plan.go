@@ -103,6 +103,10 @@ func planTable(state *system.State, nodes []system.Member, place Place, seen map
 		p := &next.Groups[i]
 		if i < len(old.Groups) {
 			p.Leader, p.LeaderTerm = old.Groups[i].Leader, old.Groups[i].LeaderTerm
+			if len(p.Voters) == 0 {
+				// Nobody may take it: better where it is than nowhere.
+				p.Voters, p.Preferred = old.Groups[i].Voters, old.Groups[i].Preferred
+			}
 		}
 		if l := seen[uint32(i)+1]; l.id != "" && l.term >= p.LeaderTerm {
 			p.Leader, p.LeaderTerm = l.id, l.term

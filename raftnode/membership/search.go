@@ -91,9 +91,8 @@ func (a *Agent) setAddrs(addrs peerAddrs) error {
 
 // welcome is how a member is received by the others.
 type welcome struct {
-	met       time.Time
-	refusals  refusalWatch
-	duplicate duplicateWatch
+	met      time.Time
+	refusals refusalWatch
 }
 
 // metFriend notes that a member answered.
@@ -114,14 +113,8 @@ func (a *Agent) metRefusal(err error) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t := a.cfg.Timing
-	if other, ok := refusedWith(err, codeDuplicate); ok {
-		dup := &DuplicateError{NodeID: a.cfg.NodeID, Addr: a.deps.Mux.Addr(), OtherAddr: other}
-		a.stop(a.welcome.duplicate.look(dup, t.DuplicatePatience, now))
-		return
-	}
-	if now.Sub(a.welcome.met) >= t.RefusalPatience {
-		a.stop(a.welcome.refusals.look([]answer{{err: err}}, t.RefusalPatience, now))
+	if patience := a.cfg.Timing.RefusalPatience; now.Sub(a.welcome.met) >= patience {
+		a.stop(a.welcome.refusals.look([]answer{{err: err}}, patience, now))
 	}
 }
 

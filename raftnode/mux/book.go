@@ -79,8 +79,9 @@ func (m *Mux) setAddr(id raft.ServerID, addr string, trusted bool) {
 	}
 	moved := e.addr != "" && e.addr != addr
 	if e.addr != addr {
-		e.addr, e.client, e.dialing, e.failure = addr, nil, nil, nil
+		e.addr, e.client, e.dialing = addr, nil, nil
 	}
+	e.failure = nil // it is worth a try again
 	m.mu.Unlock()
 	if moved {
 		m.log.Info("peer has moved", "node", id, "addr", addr)

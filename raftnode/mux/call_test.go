@@ -133,7 +133,7 @@ func TestErrorsOfHandlersReachTheCaller(t *testing.T) {
 	}
 }
 
-func TestCallsThatCannotBeSentSayso(t *testing.T) {
+func TestCallsThatCannotBeSentSaySo(t *testing.T) {
 	network, a, b := pair(t)
 	tests := map[string]struct {
 		call func(ctx context.Context) error

@@ -2,6 +2,8 @@ package ws
 
 import (
 	"errors"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -25,7 +27,7 @@ func failureOf(m protocol.Message, code protocol.Code, text string) *protocol.Er
 
 // decodeFailure is the ERROR about a frame that cannot be understood.
 func decodeFailure(err error) *protocol.ErrorMessage {
-	e := failure(protocol.CodeMalformed, err.Error())
+	e := failure(protocol.CodeMalformed, decodeText(err))
 	var decode *protocol.DecodeError
 	if errors.As(err, &decode) {
 		e.Code = decode.Code()
@@ -36,9 +38,16 @@ func decodeFailure(err error) *protocol.ErrorMessage {
 	return e
 }
 
+// decodeText is the text of a decoding error. It may quote a field name of the
+// client's that is not text.
+func decodeText(err error) string { return strings.ToValidUTF8(err.Error(), "?") }
+
 // details is the map {"type": kind} with the correlation id under the name that it
-// has in the messages of that kind.
+// has in the messages of that kind. An id that is not text names nothing.
 func details(kind protocol.Kind, correlation string) msgp.Raw {
+	if !utf8.ValidString(correlation) {
+		correlation = ""
+	}
 	n := uint32(1)
 	if correlation != "" {
 		n++

@@ -58,8 +58,6 @@ func smallQueue() ConnectionConfig {
 func TestQueueBoundsFramesBytesAndEvents(t *testing.T) {
 	v := newValve()
 	o := newOutbound(smallQueue(), v.send)
-	defer o.finish()
-	defer v.set(true, nil)
 	for range 4 {
 		require.NoError(t, o.push(protocol.KindPong, []byte("x")))
 	}
@@ -71,9 +69,11 @@ func TestQueueBoundsFramesBytesAndEvents(t *testing.T) {
 	require.ErrorIs(t, o.event(nil, &partitions.Event{}), errSlow)
 
 	bytes := newOutbound(smallQueue(), v.send)
-	defer bytes.finish()
 	require.NoError(t, bytes.push(protocol.KindPong, make([]byte, 500)), "one frame always fits")
 	require.ErrorIs(t, bytes.push(protocol.KindPong, make([]byte, 1)), errSlow)
+	v.set(true, nil)
+	o.finish()
+	bytes.finish()
 }
 
 func TestPutWaitsForRoom(t *testing.T) {

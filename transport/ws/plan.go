@@ -2,6 +2,7 @@ package ws
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
@@ -85,7 +86,12 @@ func (c *conn) planOp(p *plan, op *protocol.ClientOp, level protocol.WriteConcer
 	p.answerable = p.answerable || !silent
 }
 
+// refuse enters a refusal. An id that is not text was not readable: nobody could be
+// told by it.
 func (p *plan) refuse(id string, r refusal, silent bool) {
+	if !utf8.ValidString(id) {
+		id = ""
+	}
 	p.owed = append(p.owed, owed{id: id, op: -1, unacknowledged: silent, refusal: r})
 	p.answerable = true
 }

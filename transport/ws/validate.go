@@ -118,7 +118,7 @@ func (s *Server) checkRecord(op *protocol.ClientOp) refusal {
 
 // malformed is the refusal of an operation that could not be decoded.
 func malformed(err error) refusal {
-	r := refusal{protocol.CodeMalformed, err.Error()}
+	r := refusal{protocol.CodeMalformed, decodeText(err)}
 	var decode *protocol.DecodeError
 	if errors.As(err, &decode) {
 		r.code = decode.Code()

@@ -62,7 +62,7 @@ func TestEverySettingOfTheContract(t *testing.T) {
 		with     []string // other variables that good needs
 	}{
 		{name: "--node-id", fallback: "service-server-node", good: "n-1", bad: []string{"a b", "a#b", "a:b", "a/b", "ü", strings.Repeat("x", 65)}},
-		{name: "--host", fallback: "127.0.0.1", good: "db.example.com", bad: []string{"a:1", "a b", "http://x", ""}},
+		{name: "--host", fallback: "127.0.0.1", good: "db.example.com", bad: []string{"a:1", "a b", "http://x", "", "0.0.0.0", "[::]"}},
 		{name: "--port", fallback: "8080", good: "0", bad: []string{"65536", "-1", "x", "1.5", ""}},
 		{name: "PORT", fallback: "8080", good: " 9000 ", shown: "9000", bad: []string{"65536", "http"}},
 		{name: "--cluster-port", fallback: "0", good: "7000", bad: []string{"70000", "x"}},

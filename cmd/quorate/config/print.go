@@ -74,7 +74,7 @@ func Usage(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(b, "\nEnvironment (a flag wins over its variable; an empty variable counts as not set;")
-	fmt.Fprintln(b, "no other variable is read):")
+	fmt.Fprintln(b, "no other variable is read, except by the Go runtime, such as GOMAXPROCS):")
 	for i := range table {
 		if r := &table[i]; r.name != "" {
 			describe(b, s, r, r.name+" <"+r.kind+">")

@@ -36,6 +36,7 @@ const (
 	noAdmin    = "the admin API and dashboard are not part of this build"
 	noPostgres = "the relational backend is not part of this build"
 	noSearch   = "search is not part of this build"
+	noTick     = "the cache evicts record by record at the high water mark"
 )
 
 // table holds every setting of the executable, in the order of the documents.
@@ -187,21 +188,21 @@ var table = [...]row{
 	},
 	{
 		name: "SERVICE_EVICTION_HIGH_PCT", kind: "u8", field: "Storage.Cache.HighPercent",
-		meaning: "eviction starts above this percentage of the ceiling",
+		meaning: "records are evicted above this percentage of the ceiling",
 		set:     whole(8, func(s *Settings, n uint64) { s.Server.Storage.Cache.HighPercent = uint8(n) }),
 		show:    func(s *Settings) string { return number(s.Server.Storage.Cache.HighPercent) },
 	},
 	{
 		name: "SERVICE_EVICTION_LOW_PCT", kind: "u8", field: "Storage.Cache.LowPercent",
-		meaning: "eviction stops below this percentage of the ceiling",
-		set:     whole(8, func(s *Settings, n uint64) { s.Server.Storage.Cache.LowPercent = uint8(n) }),
-		show:    func(s *Settings) string { return number(s.Server.Storage.Cache.LowPercent) },
+		meaning: "eviction stops below this percentage of the ceiling", inert: noTick,
+		set:  whole(8, func(s *Settings, n uint64) { s.Server.Storage.Cache.LowPercent = uint8(n) }),
+		show: func(s *Settings) string { return number(s.Server.Storage.Cache.LowPercent) },
 	},
 	{
 		name: "SERVICE_EVICTION_INTERVAL_MS", kind: "u64", field: "Storage.Cache.Interval",
-		meaning: "eviction tick in milliseconds",
-		set:     millis(func(s *Settings) *time.Duration { return &s.Server.Storage.Cache.Interval }),
-		show:    func(s *Settings) string { return number(s.Server.Storage.Cache.Interval.Milliseconds()) },
+		meaning: "eviction tick in milliseconds", inert: noTick,
+		set:  millis(func(s *Settings) *time.Duration { return &s.Server.Storage.Cache.Interval }),
+		show: func(s *Settings) string { return number(s.Server.Storage.Cache.Interval.Milliseconds()) },
 	},
 	{
 		name: "SERVICE_WRITEBEHIND_FLUSH_INTERVAL_MS", kind: "u64", field: "Storage.WriteBehind.FlushInterval",

@@ -357,7 +357,7 @@ func testClosed(s *suite) {
 // testConcurrent writes the mark's index into every item, so that a view of half a
 // write shows two values.
 func testConcurrent(s *suite) {
-	const rounds, width = 50, 20
+	const rounds, width = 20, 20
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for range 3 {

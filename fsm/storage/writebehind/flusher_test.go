@@ -43,6 +43,13 @@ func (s *fakeSource) change() {
 	s.open++
 }
 
+// drop forgets the open batch.
+func (s *fakeSource) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = 0
+}
+
 func (s *fakeSource) Seal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,6 +373,36 @@ func TestExclusiveKeepsFlushesOut(t *testing.T) {
 		}
 		synctest.Wait()
 		b.expectMark(1, 1)
+	})
+}
+
+func TestProposersGoOnWhenDirtyItemsAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 100, Capacity: 2}, 2)
+		wait := func() chan error {
+			b.sources[0].change()
+			b.sources[1].change()
+			waited := make(chan error, 1)
+			go func() { waited <- b.flusher.WaitBelowCapacity(t.Context()) }()
+			synctest.Wait()
+			return waited
+		}
+		begin := time.Now()
+		waited := wait()
+		if err := b.flusher.Exclusive(func() error { b.sources[0].drop(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		waited = wait()
+		b.flusher.Unregister(b.sources[1])
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(begin); waited > 0 {
+			t.Errorf("waited %s, until something was flushed", waited)
+		}
 	})
 }
 

@@ -1,0 +1,176 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
+
+// damaged is a store with known content, whose file a test can damage while it is
+// open: the mapped pages show every change of the file.
+type damaged struct {
+	*Store
+	file *os.File
+	// content is the file undamaged, up to the last byte in use.
+	content []byte
+	want    map[string]string
+	// digest is the sum of the items' hashes, as a mark keeps it.
+	digest uint64
+}
+
+func newDamaged(t *testing.T) *damaged {
+	t.Helper()
+	path := tempPath(t)
+	d := &damaged{Store: openAt(t, path), want: map[string]string{}}
+	var items []storage.Item
+	for i := range 400 {
+		it := record(fmt.Sprintf("key-%03d", i), fmt.Sprintf("<value of %03d>", i))
+		items = append(items, it)
+		d.want[it.Key.Bytes] = string(it.Value)
+		d.digest += storage.ItemHash(it.Key, it.Value)
+	}
+	must(t, d.Write([]storage.Batch{{Group: 1, Items: items, Mark: storage.Mark{Index: 1, Digest: d.digest}}}))
+	var err error
+	d.file, err = os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	d.content, err = os.ReadFile(path)
+	must(t, err)
+	d.content = bytes.TrimRight(d.content, "\x00")
+	t.Cleanup(func() {
+		must(t, d.file.Close())
+		must(t, d.Close())
+	})
+	return d
+}
+
+// flip flips a bit and returns what undoes it.
+func (d *damaged) flip(t *testing.T, offset int64, bit byte) (undo func()) {
+	t.Helper()
+	var b [1]byte
+	_, err := d.file.ReadAt(b[:], offset)
+	must(t, err)
+	write := func() {
+		b[0] ^= bit
+		_, err := d.file.WriteAt(b[:], offset)
+		must(t, err)
+	}
+	write()
+	return write
+}
+
+// readAll reads everything in both ways. It fails the test on a wrong value, and
+// reports whether the store noticed damage, by an error or by its digest.
+func (d *damaged) readAll(t *testing.T, what string) (noticed bool) {
+	t.Helper()
+	r, err := d.NewReader()
+	if err != nil {
+		return true
+	}
+	defer r.Close()
+	check := func(key string, value []byte, err error) {
+		switch {
+		case errors.Is(err, storage.ErrCorrupt):
+			noticed = true
+		case err != nil:
+			t.Errorf("%s: %s: untyped error %v", what, key, err)
+		case value != nil && string(value) != d.want[key]:
+			t.Errorf("%s: %s reads as %q", what, key, value)
+		}
+	}
+	digest := uint64(0)
+	err = r.Scan(1, storage.SectionRecords, "", "", func(key string, value []byte) bool {
+		check(key, value, nil)
+		digest += storage.ItemHash(storage.Key{Section: storage.SectionRecords, Bytes: key}, value)
+		return true
+	})
+	check("scan", nil, err)
+	for key := range d.want {
+		value, err := r.Get(1, storage.Key{Section: storage.SectionRecords, Bytes: key})
+		check(key, value, err)
+	}
+	mark, err := r.Mark(1)
+	check("mark", nil, err)
+	return noticed || digest != d.digest || mark.Digest != d.digest
+}
+
+func TestADamagedValueIsCorruptAndNeverWrong(t *testing.T) {
+	d := newDamaged(t)
+	if d.readAll(t, "undamaged") {
+		t.Fatal("damage noticed where there is none")
+	}
+	tested := 0
+	for i := 0; i < len(d.want); i += 10 {
+		key := fmt.Sprintf("key-%03d", i)
+		value := d.want[key]
+		at := bytes.LastIndex(d.content, []byte(value))
+		if at < 0 {
+			t.Fatalf("value of %s is not in the file", key)
+		}
+		// Its bytes, and the checksum in front of them.
+		for _, offset := range []int{at, at + len(value) - 1, at - 1, at - crcSize} {
+			undo := d.flip(t, int64(offset), 1<<(tested%8))
+			r, err := d.NewReader()
+			must(t, err)
+			got, err := r.Get(1, storage.Key{Section: storage.SectionRecords, Bytes: key})
+			if !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("%s reads as %q, %v; want ErrCorrupt", key, got, err)
+			}
+			err = r.Scan(1, storage.SectionRecords, key, "", func(string, []byte) bool { return true })
+			if !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("scan over %s: %v, want ErrCorrupt", key, err)
+			}
+			must(t, r.Close())
+			undo()
+			tested++
+		}
+	}
+	if d.readAll(t, "repaired") {
+		t.Error("damage noticed after it was undone")
+	}
+}
+
+// TestABitFlipAnywhereIsNeverWrongData flips bits of whole pages, bbolt's own
+// structure included. Reading may fail or miss items, which the digest shows, but
+// never gives a value that was not stored, and never ends the process.
+func TestABitFlipAnywhereIsNeverWrongData(t *testing.T) {
+	d := newDamaged(t)
+	s := *seed
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", s)
+	rnd := rand.New(rand.NewPCG(s, 0))
+	const flips = 300
+	noticed := 0
+	for range flips {
+		offset, bit := rnd.Int64N(int64(len(d.content))), byte(1)<<rnd.IntN(8)
+		undo := d.flip(t, offset, bit)
+		if d.readAll(t, fmt.Sprintf("bit %#x of byte %d", bit, offset)) {
+			noticed++
+		}
+		undo()
+	}
+	t.Logf("%d of %d flips noticed; the others hit bytes that are not in use", noticed, flips)
+	if noticed < flips/20 {
+		t.Errorf("only %d of %d flips were noticed", noticed, flips)
+	}
+}
+
+func TestAPanicOfTheCallerIsNotTakenForDamage(t *testing.T) {
+	d := newDamaged(t)
+	r, err := d.NewReader()
+	must(t, err)
+	defer r.Close()
+	defer func() {
+		if p := recover(); p != "caller's" {
+			t.Errorf("recovered %v, want the caller's panic", p)
+		}
+	}()
+	_ = r.Scan(1, storage.SectionRecords, "", "", func(string, []byte) bool { panic("caller's") })
+}
