@@ -1,6 +1,7 @@
 package quorate_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -49,21 +51,29 @@ type listed struct {
 // packages lists the packages of the module, with those behind no build tag.
 func packages(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json", "./...").Output()
+	all, err := listOnce()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
+	return all
+}
+
+var listOnce = sync.OnceValues(func() ([]listed, error) {
+	out, err := exec.Command("go", "list", "-json", "./...").Output()
+	if err != nil {
+		return nil, err
+	}
 	var all []listed
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, p)
 	}
-}
+})
 
 // folder is the layer that a package belongs to, empty for other modules.
 func folder(path string) string {

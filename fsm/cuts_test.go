@@ -36,7 +36,8 @@ func puts(index uint64, n int) fsm.Entry {
 
 func TestBatchesEndBetweenEntriesBeforeTheyGrowTooLarge(t *testing.T) {
 	store := &recordingStore{Store: memory.New(memory.Config{})}
-	r := openRig(t, 1, store, batchSize(10))
+	// A capacity of one keeps batches from being merged.
+	r := openRig(t, 1, store, batchSize(10), capacity(1))
 	r.apply(puts(1, 4), puts(2, 4), puts(3, 4), puts(4, 25), puts(6, 1), puts(7, 9), puts(8, 1))
 	r.flush()
 	var got []string
@@ -46,6 +47,30 @@ func TestBatchesEndBetweenEntriesBeforeTheyGrowTooLarge(t *testing.T) {
 	want := []string{"8 items through 2", "4 items through 3", "25 items through 4", "10 items through 7", "1 items through 8"}
 	if !slices.Equal(got, want) {
 		t.Errorf("batches %q, want %q", got, want)
+	}
+}
+
+func TestBatchesThatWaitTogetherHaveEachItemOnceWithItsLatestValue(t *testing.T) {
+	store := &recordingStore{Store: memory.New(memory.Config{})}
+	r := openRig(t, 1, store, batchSize(2))
+	for i := range uint64(30) {
+		r.apply(entry(i+1, ts(1, 0), put("m", fmt.Sprint(i%5), fmt.Sprint(i), ts(int64(i), 0))))
+	}
+	r.flush()
+	if len(store.batches) != 1 || len(store.batches[0].Items) != 5 || store.batches[0].Mark.Index != 30 {
+		t.Fatalf("batches %+v, want one of five items at 30", store.batches)
+	}
+	for i, it := range store.batches[0].Items {
+		if i > 0 && store.batches[0].Items[i-1].Key.Bytes >= it.Key.Bytes {
+			t.Errorf("items are not sorted: %v", store.batches[0].Items)
+		}
+	}
+	rec, ok, err := r.machine.Get("m", "4")
+	if err != nil || !ok || !bytes.Equal(rec.Value, record("29", ts(29, 0)).Value) {
+		t.Errorf("the last value of key 4 is %q, %v, %v", rec.Value, ok, err)
+	}
+	if n := r.machine.Pending(); n != 0 {
+		t.Errorf("%d items pending after the flush", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -106,11 +107,58 @@ func (o *overlay) seal(mark storage.Mark) {
 	}
 }
 
-// written drops the oldest sealed batch: the store holds it. Items that no later
-// batch changed become clean.
-func (o *overlay) written() {
-	done := o.sealed[0]
-	o.sealed = slices.Delete(o.sealed, 0, 1)
+// oldest returns the longest run of sealed batches from the oldest whose items are
+// within limit together, but at least one batch. It needs the lock for reading only.
+func (o *overlay) oldest(limit int) []batch {
+	n, items := 0, 0
+	for _, b := range o.sealed {
+		if n > 0 && items+len(b.items) > limit {
+			break
+		}
+		n++
+		items += len(b.items)
+	}
+	return slices.Clone(o.sealed[:n])
+}
+
+// merge returns the latest change of each item in the batches, sorted by key.
+func merge(batches []batch) []storage.Item {
+	n := 0
+	for _, b := range batches {
+		n += len(b.items)
+	}
+	items := make([]storage.Item, 0, n)
+	for _, b := range batches {
+		items = append(items, b.items...)
+	}
+	return latest(items)
+}
+
+// latest sorts items by key and keeps of each key the last one.
+func latest(items []storage.Item) []storage.Item {
+	slices.SortStableFunc(items, func(a, b storage.Item) int {
+		return cmp.Or(cmp.Compare(a.Key.Section, b.Key.Section), strings.Compare(a.Key.Bytes, b.Key.Bytes))
+	})
+	kept := items[:0]
+	for i, it := range items {
+		if i+1 < len(items) && items[i+1].Key == it.Key {
+			continue
+		}
+		kept = append(kept, it)
+	}
+	return kept
+}
+
+// written drops the oldest sealed batches, so many as cuts: the store holds them.
+// Items that no later batch changed become clean.
+func (o *overlay) written(cuts int) {
+	for _, done := range o.sealed[:cuts] {
+		o.clear(done)
+	}
+	o.sealed = slices.Delete(o.sealed, 0, cuts)
+}
+
+func (o *overlay) clear(done batch) {
 	for _, c := range done.cells {
 		if c.cut != done.number {
 			continue
@@ -152,16 +200,7 @@ func (v dirtyView) under(section storage.Section, prefix string) []storage.Item 
 		take(b.items)
 	}
 	take(v.open)
-	// Stable, so that of equal keys the latest change stays last.
-	slices.SortStableFunc(found, func(a, b storage.Item) int { return strings.Compare(a.Key.Bytes, b.Key.Bytes) })
-	latest := found[:0]
-	for i, it := range found {
-		if i+1 < len(found) && found[i+1].Key == it.Key {
-			continue
-		}
-		latest = append(latest, it)
-	}
-	return latest
+	return latest(found)
 }
 
 // cache orders the clean cells by last use and bounds their bytes.

@@ -36,6 +36,10 @@ func batchSize(n int) option {
 	return func(c *writebehind.Config, _ *fsm.Config) { c.BatchSize = n }
 }
 
+func capacity(n int) option {
+	return func(c *writebehind.Config, _ *fsm.Config) { c.Capacity = n }
+}
+
 func cacheBytes(n int) option {
 	return func(_ *writebehind.Config, c *fsm.Config) { c.CacheBytes = n }
 }

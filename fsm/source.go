@@ -23,23 +23,27 @@ func (m *Machine) sealLocked() {
 	m.sealedIndex = m.mark.Index
 }
 
-// Oldest implements writebehind.Source.
-func (m *Machine) Oldest() (storage.Batch, bool) {
+// Oldest implements writebehind.Source. Items of later cuts replace those of
+// earlier ones.
+func (m *Machine) Oldest(limit int) (storage.Batch, int) {
 	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if len(m.overlay.sealed) == 0 {
-		return storage.Batch{}, false
+	sealed := m.overlay.oldest(limit)
+	m.mu.RUnlock()
+	switch len(sealed) {
+	case 0:
+		return storage.Batch{}, 0
+	case 1:
+		return storage.Batch{Group: m.group, Items: sealed[0].items, Mark: sealed[0].mark}, 1
 	}
-	b := m.overlay.sealed[0]
-	return storage.Batch{Group: m.group, Items: b.items, Mark: b.mark}, true
+	return storage.Batch{Group: m.group, Items: merge(sealed), Mark: sealed[len(sealed)-1].mark}, len(sealed)
 }
 
 // Written implements writebehind.Source.
-func (m *Machine) Written() {
+func (m *Machine) Written(cuts int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.flushed = m.overlay.sealed[0].mark
-	m.overlay.written()
+	m.flushed = m.overlay.sealed[cuts-1].mark
+	m.overlay.written(cuts)
 }
 
 // Flushed implements writebehind.Source: the mark of the state that the store

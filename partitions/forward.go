@@ -20,6 +20,9 @@ const methodForward mux.Method = 32
 
 const flagHandover = 1
 
+// codeUnreadable refuses a request that cannot be decoded; nothing was proposed.
+const codeUnreadable = uint16(protocol.CodeMalformed)
+
 // The first byte of a forward response.
 const (
 	forwardDone      = 0 // results follow
@@ -71,12 +74,12 @@ func decodeForwardReply(group uint32, reply []byte) ([]command.Result, error) {
 // request that cannot be read, of which nothing was proposed.
 func (r *Router) handleForward(ctx context.Context, _ mux.Peer, body []byte) ([]byte, error) {
 	if len(body) < 5 {
-		return nil, &mux.RemoteError{Code: uint16(protocol.CodeMalformed), Text: "forward request too short"}
+		return nil, &mux.RemoteError{Code: codeUnreadable, Text: "forward request too short"}
 	}
 	group := binary.BigEndian.Uint32(body)
 	entry, err := command.DecodeEntry(body[5:])
 	if err != nil {
-		return nil, &mux.RemoteError{Code: uint16(protocol.CodeMalformed), Text: err.Error()}
+		return nil, &mux.RemoteError{Code: codeUnreadable, Text: err.Error()}
 	}
 	results, err := r.proposeHere(ctx, group, entry.Commands, body[4]&flagHandover != 0)
 	if err == nil {

@@ -60,11 +60,12 @@ func (l *lane) pump() {
 // mode, up to the limit of commands, at least one. Parts whose caller has given
 // up are dropped.
 func (l *lane) takeLocked() []*part {
+	cfg := &l.router.cfg
 	var batch []*part
-	ops := 0
-	n := 0
+	ops, bytes, n := 0, 0, 0
 	for _, p := range l.queue {
-		if len(batch) > 0 && (ops+len(p.cmds) > l.router.cfg.RequestOps || p.handover != batch[0].handover) {
+		tooMuch := ops+len(p.cmds) > cfg.RequestOps || bytes+p.bytes > cfg.RequestBytes
+		if len(batch) > 0 && (tooMuch || p.handover != batch[0].handover) {
 			break
 		}
 		n++
@@ -72,7 +73,7 @@ func (l *lane) takeLocked() []*part {
 			continue
 		}
 		batch = append(batch, p)
-		ops += len(p.cmds)
+		ops, bytes = ops+len(p.cmds), bytes+p.bytes
 	}
 	clear(l.queue[:n])
 	l.queue = l.queue[n:]

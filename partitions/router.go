@@ -37,8 +37,9 @@ type Config struct {
 	// LaneRequests is how many requests of one group may be under way from this
 	// node; further commands gather and travel together.
 	LaneRequests int
-	// RequestOps is the largest number of commands of one request.
-	RequestOps int
+	// RequestOps and RequestBytes bound what travels together in one request. A
+	// larger write of one client travels alone.
+	RequestOps, RequestBytes int
 }
 
 // DefaultConfig is the configuration for production, without Self.
@@ -50,6 +51,7 @@ func DefaultConfig() Config {
 		AdoptTimeout:   30 * time.Second,
 		LaneRequests:   4,
 		RequestOps:     256,
+		RequestBytes:   1 << 20,
 	}
 }
 
@@ -212,7 +214,9 @@ func (r *Router) split(s *Session, ops []Op, groups uint32, w *write) map[uint32
 			p = &part{write: w, handover: w.handover}
 			parts[group] = p
 		}
-		p.cmds = append(p.cmds, r.encode(s, &ops[i]))
+		cmd := r.encode(s, &ops[i])
+		p.cmds = append(p.cmds, cmd)
+		p.bytes += len(cmd.Body)
 		p.ops = append(p.ops, i)
 	}
 	w.expect(len(parts))
@@ -326,9 +330,13 @@ func (r *Router) ClusterChanged() {
 
 // notAppended reports whether err promises that nothing was appended anywhere.
 func notAppended(err error) bool {
-	var notLeader *raftnode.NotLeaderError
 	var remote *mux.RemoteError
+	if errors.As(err, &remote) {
+		// The other codes leave open how far the handler came.
+		return remote.Code == codeUnreadable || remote.Code == mux.CodeNoMethod || remote.Code == mux.CodeBusy
+	}
+	var notLeader *raftnode.NotLeaderError
 	var refused *mux.RefusedError
-	return errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNotHere) || errors.Is(err, raftnode.ErrBusy) ||
-		errors.Is(err, mux.ErrUnreachable) || errors.As(err, &remote) || errors.As(err, &refused)
+	return errors.As(err, &notLeader) || errors.As(err, &refused) || errors.Is(err, mux.ErrUnreachable) ||
+		errors.Is(err, raftnode.ErrNotHere) || errors.Is(err, raftnode.ErrBusy) || errors.Is(err, raftnode.ErrTooLarge)
 }

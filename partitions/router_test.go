@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/raftnode"
+	"github.com/quorate/quorate/raftnode/mux"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -238,4 +239,27 @@ func TestAMalformedForwardRequestIsRefusedBeforeAnythingIsProposed(t *testing.T)
 		require.True(t, notAppended(err))
 	}
 	require.Empty(t, c.keys(t))
+}
+
+func TestOnlyErrorsOfRequestsThatDidNotRunPromiseThatNothingWasAppended(t *testing.T) {
+	for code, promise := range map[uint16]bool{
+		codeUnreadable: true, mux.CodeNoMethod: true, mux.CodeBusy: true, mux.CodeInternal: false, mux.CodeReplyTooLarge: false,
+	} {
+		require.Equal(t, promise, notAppended(&mux.RemoteError{Code: code}), "code %d", code)
+	}
+	require.False(t, notAppended(mux.ErrNoReply))
+	require.True(t, notAppended(fmt.Errorf("propose: %w", raftnode.ErrTooLarge)))
+}
+
+func TestLargeWritesTravelAlone(t *testing.T) {
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.RequestBytes = 1000 })
+	l := c.router(1).lane(1)
+	w := newWrite(context.Background(), ops(3))
+	for _, size := range []int{600, 600, 5000} {
+		l.queue = append(l.queue, &part{write: w, cmds: make([]raftnode.Command, 1), bytes: size})
+	}
+	for range 3 {
+		require.Len(t, l.takeLocked(), 1)
+	}
+	require.Empty(t, l.queue)
 }

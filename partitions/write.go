@@ -35,6 +35,7 @@ type write struct {
 type part struct {
 	write *write
 	cmds  []raftnode.Command
+	bytes int   // of the commands' bodies
 	ops   []int // position of each command in write.ops
 	// handover: the leader's queue is enough.
 	handover bool

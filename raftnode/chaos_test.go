@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/raftnode/mux/memnet"
 )
 
-var chaosFlag = flag.Int("chaos", 6, "number of random histories")
+var chaosFlag = flag.Int("chaos", 4, "number of random histories")
 
 // chaos is a random history of writes and faults.
 type chaos struct {
@@ -23,6 +23,8 @@ type chaos struct {
 
 	mu    sync.Mutex // protects the fields below
 	acked map[string]string
+	// alive are the nodes whose group runs.
+	alive map[*node]bool
 	// leaders is who was seen leading each term.
 	leaders map[uint64]ServerID
 	unknown int
@@ -38,7 +40,7 @@ func TestNothingAcknowledgedIsLostUnderRandomFaults(t *testing.T) {
 			simulate(t, 3, seed, func(t *testing.T, cl *cluster) {
 				c := &chaos{
 					cluster: cl, rng: rand.New(rand.NewPCG(seed, 1)),
-					acked: make(map[string]string), leaders: make(map[uint64]ServerID),
+					acked: make(map[string]string), alive: make(map[*node]bool), leaders: make(map[uint64]ServerID),
 				}
 				c.cfg.TrailingLogs = 40
 				c.cfg.SnapshotThreshold = 60
@@ -52,6 +54,9 @@ func TestNothingAcknowledgedIsLostUnderRandomFaults(t *testing.T) {
 func (c *chaos) run(length time.Duration) {
 	c.startAll()
 	c.leader()
+	for _, n := range c.nodes {
+		c.alive[n] = true
+	}
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	for id := range 4 {
@@ -110,7 +115,7 @@ func (c *chaos) target(rng *rand.Rand) *Group {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.nodes[rng.IntN(len(c.nodes))]
-	if !n.running {
+	if !c.alive[n] {
 		return nil
 	}
 	g, ok := n.host.Group(testGroup)
@@ -170,10 +175,10 @@ func (c *chaos) fault() {
 // down kills a node; target must not look at it meanwhile.
 func (c *chaos) down(n *node) {
 	c.mu.Lock()
-	running := n.running
-	n.running = false
+	delete(c.alive, n)
 	c.mu.Unlock()
-	if running {
+	if n.running {
+		n.running = false
 		n.fs.CrashTorn(c.rng.Uint64())
 		c.net.CrashHost(n.name)
 		n.tearDown()
@@ -193,11 +198,9 @@ func (c *chaos) heal() {
 			c.down(n)
 		}
 		if !n.running {
-			n.boot()
-			n.running = false // until the group runs
-			n.startGroup(nil)
+			n.restart()
 			c.mu.Lock()
-			n.running = true
+			c.alive[n] = true
 			c.mu.Unlock()
 		}
 	}

@@ -55,7 +55,7 @@ type Config struct {
 
 	// MaxEntryOps and MaxEntryBytes end the coalescing of proposals into one entry.
 	// A proposal is never split: a larger one makes a larger entry, up to
-	// MaxProposalBytes.
+	// MaxProposalBytes, which the largest client frame fits into.
 	MaxEntryOps, MaxEntryBytes, MaxProposalBytes int
 	// InFlight is the number of entries of one group on their way at once.
 	InFlight int
@@ -82,7 +82,7 @@ func DefaultConfig() Config {
 		SnapshotRate:        64 << 20,
 		MaxEntryOps:         256,
 		MaxEntryBytes:       256 << 10,
-		MaxProposalBytes:    1 << 20,
+		MaxProposalBytes:    4 << 20,
 		InFlight:            2,
 		QueueOps:            16384,
 		QueueBytes:          16 << 20,

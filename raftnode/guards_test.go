@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -207,6 +208,33 @@ func TestMessagesThatSayNothingNewAreRare(t *testing.T) {
 		tr.peers.answered("self", 4)
 		if tr.peers.repeats("self", heartbeat(3), time.Hour) {
 			t.Error("an earlier term's answer is repeated")
+		}
+	})
+}
+
+func TestLargeEntriesTravelInSeveralMessages(t *testing.T) {
+	withTransport(t, func(t *testing.T, tr *transport) {
+		served := serve(tr, &raft.AppendEntriesResponse{Term: 3, Success: true})
+		entries := make([]*raft.Log, 10)
+		for i := range entries {
+			entries[i] = &raft.Log{Index: uint64(i + 1), Data: make([]byte, maxMessageBytes/4)}
+		}
+		entries[4].Data = make([]byte, 2*maxMessageBytes)
+		var sizes []int
+		for len(entries) > 0 {
+			req := heartbeat(3)
+			req.Entries = entries
+			if err := tr.AppendEntries("self", "self", req, &raft.AppendEntriesResponse{}); err != nil {
+				t.Fatal(err)
+			}
+			sizes = append(sizes, len(req.Entries))
+			entries = entries[len(req.Entries):]
+		}
+		if want := []int{4, 1, 4, 1}; !slices.Equal(sizes, want) || served.Load() != 4 {
+			t.Errorf("messages of %v entries, want %v", sizes, want)
+		}
+		if f, _ := tr.peers.follower("self", 3); f.Match != 10 {
+			t.Errorf("follower has %d entries", f.Match)
 		}
 	})
 }

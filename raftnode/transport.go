@@ -8,6 +8,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// maxMessageBytes is where a message to a follower ends, although it could take more
+// entries. The library counts entries only, and a message that is too large for
+// its timeout is sent again and again.
+const maxMessageBytes = 4 << 20
+
 // maxPool is the number of idle connections kept per peer and group: one each for
 // heartbeats, entries and votes.
 const maxPool = 3
@@ -60,6 +65,8 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 		*resp = raft.AppendEntriesResponse{Term: req.Term, LastLog: req.PrevLogEntry, Success: true}
 		return nil
 	}
+	// The library reads from req what was sent, and continues there.
+	req.Entries = firstBytes(req.Entries, maxMessageBytes)
 	if err := t.NetworkTransport.AppendEntries(id, target, req, resp); err != nil {
 		t.peers.failed(id, req.Term, err)
 		return err
@@ -89,6 +96,17 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 		t.peers.stored(id, req.Term, req.LastLogIndex)
 	}
 	return nil
+}
+
+// firstBytes is the longest prefix of entries within limit bytes, but at least one.
+func firstBytes(entries []*raft.Log, limit int) []*raft.Log {
+	size := 0
+	for i, e := range entries {
+		if size += len(e.Data); size > limit && i > 0 {
+			return entries[:i]
+		}
+	}
+	return entries
 }
 
 // isHeartbeat recognises the messages that only keep the leadership up.

@@ -31,6 +31,7 @@ func commands() []command {
 		{"status", "show a running node: groups, leaders, terms, indexes, lag", runStatus},
 		{"members", "show the nodes of the cluster", runMembers},
 		{"leave", "take a running node out of its cluster for good", runLeave},
+		{"bench", "measure throughput and latency beside the floor of the same run", runBench},
 		{"version", "print the version", runVersion},
 	}
 }

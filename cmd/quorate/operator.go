@@ -160,6 +160,9 @@ func writeMembers(w io.Writer, s *quorate.Status) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tSTATUS\tLEADS\tVOTES\tPEERS\tCLIENTS\tSERVER ID")
 	for _, m := range s.Members {
+		if m.Status == "removed" {
+			continue // a tombstone; the JSON has it
+		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", m.NodeID, m.Status, m.Leads, m.Votes, orNone(m.PeerAddr), orNone(m.ClientURL), m.ServerID)
 	}
 	_ = t.Flush()

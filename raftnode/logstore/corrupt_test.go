@@ -130,7 +130,7 @@ func TestEveryFlippedBitIsDetectedOrHarmless(t *testing.T) {
 	cfg := testLogConfig(t)
 	files, states := writeHistory(t, cfg, seed)
 	detected := 0
-	for range 250 {
+	for range 150 {
 		name := files.names()[rng.IntN(len(files))]
 		b := slices.Clone(files[name])
 		at, bit := rng.IntN(len(b)), rng.IntN(8)
@@ -150,8 +150,8 @@ func TestEveryFlippedBitIsDetectedOrHarmless(t *testing.T) {
 		}
 	}
 	// All that a flip may hit without harm is the seal.
-	if detected < 235 {
-		t.Errorf("only %d of 250 flips were detected", detected)
+	if detected < 140 {
+		t.Errorf("only %d of 150 flips were detected", detected)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestCutLastSegmentGivesAnEarlierState(t *testing.T) {
 	name := files.names()[len(files)-1]
 	last, refused := len(states), 0
 	// The header and the checkpoint were synced before the file got its name.
-	for size := len(files[name]); size >= 0; size -= 1 + size/100 {
+	for size := len(files[name]); size >= 0; size -= 1 + size/25 {
 		files.with(name, files[name][:size]).store(t, cfg.Dir)
 		state, err := reopen(t, cfg, states)
 		if errors.Is(err, ErrCorrupt) {
@@ -194,7 +194,7 @@ func TestEveryPrefixOfTheLogOpens(t *testing.T) {
 	mustClose(t, l)
 	files := loadImage(t, cfg.Dir)
 	name := files.names()[0]
-	for size := empty; size <= ends[len(ends)-1]; size += 101 {
+	for size := empty; size <= ends[len(ends)-1]; size += 499 {
 		files.with(name, files[name][:size]).store(t, cfg.Dir)
 		l := mustOpen(t, cfg, nil)
 		whole := 0

@@ -14,7 +14,7 @@ func TestCrashAtEveryOperationKeepsAckedWrites(t *testing.T) {
 }
 
 func TestRepeatedCrashesUnderLoadKeepAckedWrites(t *testing.T) {
-	for range 4 {
-		noErr(t, crashUnderLoad(testSeed(t), 40))
+	for range 3 {
+		noErr(t, crashUnderLoad(testSeed(t), 30))
 	}
 }

@@ -55,7 +55,7 @@ func crashOnce(fs *MemFS, seed uint64) error {
 	cfg := smallConfig("/log")
 	d := []*driver{newDriver(1, seed), newDriver(2, seed)}
 	if l, err := Open(cfg, Deps{FS: fs}); err == nil {
-		for range 40 {
+		for range 25 {
 			if err = errors.Join(d[0].step(l), d[1].step(l)); err != nil {
 				break
 			}

@@ -156,3 +156,16 @@ func eventually(t testing.TB, what string, cond func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// diskUsage returns the total length of all files, as written.
+func (m *MemFS) diskUsage() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var total int64
+	for _, d := range m.dirs {
+		for _, inode := range d.current {
+			total += inode.size
+		}
+	}
+	return total
+}

@@ -81,14 +81,14 @@ func checkSegmentHeader(b []byte, number uint64) error {
 
 // finishFrame fills in the header of the frame b, which is to be written at offset,
 // and the checksums of its records.
-func finishFrame(b []byte, kind frameKind, sequence uint64, seed uint32, offset int64) {
+func (s *segment) finishFrame(b []byte, kind frameKind, sequence uint64, offset int64) {
 	copy(b, frameMagic)
 	binary.LittleEndian.PutUint32(b[4:], uint32(kind))
 	binary.LittleEndian.PutUint64(b[8:], sequence)
 	binary.LittleEndian.PutUint32(b[16:], uint32(len(b)-frameHeaderBytes))
-	binary.LittleEndian.PutUint32(b[20:], sumRecords(b[frameHeaderBytes:], seed))
+	binary.LittleEndian.PutUint32(b[20:], sumRecords(b[frameHeaderBytes:], s.seed))
 	binary.LittleEndian.PutUint32(b[24:], 0)
-	binary.LittleEndian.PutUint32(b[28:], sumFrameHeader(b, seed, offset))
+	binary.LittleEndian.PutUint32(b[28:], sumFrameHeader(b, s.seed, offset))
 }
 
 // sumFrameHeader covers the place of the frame too: a header that was copied along

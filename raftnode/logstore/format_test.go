@@ -72,7 +72,8 @@ func FuzzOpen(f *testing.F) {
 func TestFrameIsValidOnlyWhereItWasWritten(t *testing.T) {
 	b := appendEntryRecord(make([]byte, frameHeaderBytes), 1, entry(1, 1, 100))
 	seed := segmentSeed(7)
-	finishFrame(b, frameBatch, 3, seed, 4096)
+	s := &segment{seed: seed}
+	s.finishFrame(b, frameBatch, 3, 4096)
 	h, ok := parseFrameHeader(b, seed, 4096)
 	if !ok || h.sequence != 3 || h.length != len(b)-frameHeaderBytes || !checkRecords(b[frameHeaderBytes:], seed, h.recordsCRC) {
 		t.Fatalf("header %+v, %v", h, ok)
@@ -85,7 +86,7 @@ func TestFrameIsValidOnlyWhereItWasWritten(t *testing.T) {
 	}
 	// Records of an earlier attempt, of the same shape and intact by themselves.
 	other := appendEntryRecord(make([]byte, frameHeaderBytes), 1, entry(1, 2, 100))
-	finishFrame(other, frameBatch, 3, seed, 4096)
+	s.finishFrame(other, frameBatch, 3, 4096)
 	if checkRecords(bytes.Clone(other[frameHeaderBytes:]), seed, h.recordsCRC) {
 		t.Error("records of another frame are accepted")
 	}

@@ -56,9 +56,6 @@ func newGroupLog(l *Log, id uint32) *GroupLog {
 	}
 }
 
-// ID returns the number of the group.
-func (g *GroupLog) ID() uint32 { return g.id }
-
 // IsMonotonic implements raft.MonotonicLogStore: indexes have no gaps. After all
 // entries were deleted the log may go on at any index.
 func (g *GroupLog) IsMonotonic() bool { return true }

@@ -227,16 +227,3 @@ func (k *memLock) Close() error {
 	}
 	return nil
 }
-
-// Usage returns the total length of all files, as written.
-func (m *MemFS) Usage() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var total int64
-	for _, d := range m.dirs {
-		for _, inode := range d.current {
-			total += inode.size
-		}
-	}
-	return total
-}

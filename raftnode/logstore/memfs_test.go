@@ -134,8 +134,8 @@ func TestMemFSReadsHolesAndCutPartsAsZeros(t *testing.T) {
 	if n, err := f.ReadAt(b, 4*memPage-3); n != 3 || err != io.EOF {
 		t.Errorf("read over the end: %d, %v", n, err)
 	}
-	if m.Usage() != 4*memPage {
-		t.Errorf("usage %d", m.Usage())
+	if m.diskUsage() != 4*memPage {
+		t.Errorf("usage %d", m.diskUsage())
 	}
 }
 

@@ -29,7 +29,7 @@ func TestLogStaysSmallWhileOneGroupIdles(t *testing.T) {
 			noErr(t, busy.DeleteRange(1, i-5))
 		}
 		if i%100 == 0 {
-			eventually(t, "the log is back below its bound", func() bool { return fs.Usage() <= limit })
+			eventually(t, "the log is back below its bound", func() bool { return fs.diskUsage() <= limit })
 		}
 	}
 	checkIdle := func(l *Log) {

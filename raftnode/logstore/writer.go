@@ -44,7 +44,7 @@ func (l *Log) flush(b *batch) error {
 		}
 	}
 	s, offset := l.active, l.active.size.Load()
-	finishFrame(b.buf, frameBatch, l.sequence, s.seed, offset)
+	s.finishFrame(b.buf, frameBatch, l.sequence, offset)
 	if err := s.write(b.buf, offset); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (l *Log) seal() error {
 	l.busySince.Store(l.now() + 1)
 	defer l.busySince.Store(0)
 	s, offset := l.active, l.active.size.Load()
-	finishFrame(l.sealFrame[:], frameSeal, l.sequence, s.seed, offset)
+	s.finishFrame(l.sealFrame[:], frameSeal, l.sequence, offset)
 	if err := s.write(l.sealFrame[:], offset); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (l *Log) beginSegment(s *segment, tempPath string) error {
 			b = appendStateRecord(b, g.id, image)
 		}
 	}
-	finishFrame(b[segmentHeaderBytes:], frameCheckpoint, l.sequence, s.seed, segmentHeaderBytes)
+	s.finishFrame(b[segmentHeaderBytes:], frameCheckpoint, l.sequence, segmentHeaderBytes)
 	if err := s.write(b, 0); err != nil {
 		return err
 	}

@@ -96,6 +96,8 @@ func TestAnOldDiskOfAWipedNodeIsRefused(t *testing.T) {
 		n.start()
 		c.formed(60 * time.Second)
 		n.kill()
+		// By then nobody tries any more to tell the old server that it was removed.
+		time.Sleep(30 * time.Second)
 		n.fs, n.store = fs, store
 		n.start()
 		asError[*RefusedError](t, n.wait(20*time.Second))

@@ -156,6 +156,9 @@ func (a *Agent) admit() ([]byte, error) {
 // good. It is refused while old may be alive.
 func (a *Agent) retire(ctx context.Context, old system.Member, req joinRequest) error {
 	id := raftnode.ServerID(old.ID)
+	if id == a.id {
+		return &mux.RemoteError{Code: codeDuplicate, Text: a.deps.Mux.Addr()}
+	}
 	callCtx, cancel := context.WithTimeout(ctx, a.cfg.Timing.CallTimeout)
 	_, err := a.ping(callCtx, id)
 	cancel()

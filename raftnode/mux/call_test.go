@@ -490,3 +490,18 @@ func TestAdvertisedAddress(t *testing.T) {
 		require.Equal(t, test.want, a.Addr())
 	}
 }
+
+func TestLongBodyOnASlowLineIsNotSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, a, b := pair(t)
+		network.SetLinks(memnet.Link{BytesPerSecond: 64 << 10})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		body := make([]byte, 4<<20)
+		start := time.Now()
+		reply, err := a.Call(ctx, b.ID(), methodEcho, body)
+		require.NoError(t, err)
+		require.Len(t, reply, len(body))
+		require.Greater(t, time.Since(start), 2*time.Minute)
+	})
+}

@@ -23,7 +23,7 @@ type link struct {
 
 	pingInterval, peerTimeout time.Duration
 
-	received atomic.Uint64 // counts reads that brought bytes
+	progress atomic.Uint64 // counts signs that the other end is alive
 	failing  sync.Once
 	err      error         // why the link ended; set before down is closed
 	down     chan struct{} // closed by fail
@@ -45,7 +45,7 @@ type counted struct{ l *link }
 func (c counted) Read(b []byte) (int, error) {
 	n, err := c.l.conn.Read(b)
 	if n > 0 {
-		c.l.received.Add(1)
+		c.l.progress.Add(1)
 	}
 	return n, err
 }
@@ -100,12 +100,17 @@ func (l *link) write(b []byte) error {
 		if _, err := l.conn.Write(step); err != nil {
 			return err
 		}
+		if len(step) == writeBytes {
+			// A long body holds up pings and replies. That it moves is a sign of life;
+			// that a short frame found room in a buffer is none.
+			l.progress.Add(1)
+		}
 		b = b[len(step):]
 	}
 	return nil
 }
 
-// watch ends the link when nothing arrives for peerTimeout, and sends the pings
+// watch ends the link when there is no sign of life for peerTimeout, and sends the pings
 // that keep the other end from doing so, if any are to be sent. It counts ticks
 // instead of reading the clock: after a pause of this process the peer gets its
 // time anew.
@@ -113,14 +118,14 @@ func (l *link) watch(pings bool) {
 	ticker := time.NewTicker(l.pingInterval)
 	defer ticker.Stop()
 	limit := int(l.peerTimeout / l.pingInterval)
-	seen, quiet := l.received.Load(), 0
+	seen, quiet := l.progress.Load(), 0
 	for {
 		select {
 		case <-ticker.C:
 		case <-l.down:
 			return
 		}
-		if now := l.received.Load(); now != seen {
+		if now := l.progress.Load(); now != seen {
 			seen, quiet = now, 0
 		} else if quiet++; quiet > limit {
 			l.fail(errSilent)

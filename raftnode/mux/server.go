@@ -83,7 +83,7 @@ func (s *server) readFrame(ctx context.Context) error {
 func (s *server) request(ctx context.Context, h header) error {
 	handler := s.handlers[Method(h.code)]
 	if handler == nil {
-		return s.refuse(h, CodeNoMethod, fmt.Sprintf("no method %d", h.code))
+		return s.refuse(ctx, h, CodeNoMethod)
 	}
 	callCtx, cancel := callContext(ctx, h.timeoutMillis)
 	ok, err := s.admit(h, cancel)
@@ -92,7 +92,7 @@ func (s *server) request(ctx context.Context, h header) error {
 		if err != nil {
 			return err
 		}
-		return s.refuse(h, CodeBusy, "too many calls in progress")
+		return s.refuse(ctx, h, CodeBusy)
 	}
 	body, err := s.in.body(h)
 	if err != nil {
@@ -155,18 +155,18 @@ func (s *server) cancel(id uint64) {
 	}
 }
 
-// refuse answers a call that does not run. If there is no room for the answer, the
-// peer does not read its replies, and the call ends with the connection.
-func (s *server) refuse(h header, code uint16, text string) error {
+// refuse answers a call that does not run. While there is no room for the answer
+// nothing more is read: the peer must read its replies first.
+func (s *server) refuse(ctx context.Context, h header, code uint16) error {
 	s.metrics.served.WithLabelValues("refused").Inc()
 	if err := s.in.skip(h); err != nil {
 		return err
 	}
-	room, err := s.out.tryPut(header{kind: frameError, code: code, id: h.id}, []byte(text))
-	if err == nil && room != nil {
-		err = fmt.Errorf("%w: calls without reading replies", errMalformed)
+	text := "too many calls in progress"
+	if code == CodeNoMethod {
+		text = fmt.Sprintf("no method %d", h.code)
 	}
-	return err
+	return s.out.put(ctx, header{kind: frameError, code: code, id: h.id}, []byte(text))
 }
 
 // answer sends the outcome of a handler. It waits for room as long as the

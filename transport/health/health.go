@@ -45,7 +45,7 @@ type Monitor struct {
 	deps    Deps
 	started int64
 	state   atomic.Int32
-	// reached latches the first time that the node was ready and caught up.
+	// reached latches the first time that the node was seen ready.
 	reached atomic.Bool
 }
 
@@ -84,24 +84,18 @@ func (m *Monitor) Advance(s State) bool {
 // Ready reports whether new clients should be sent here: in state Ready and caught
 // up at this moment.
 func (m *Monitor) Ready() bool {
-	return m.State() == Ready && m.deps.CaughtUp()
+	if m.State() != Ready || !m.deps.CaughtUp() {
+		return false
+	}
+	m.reached.Store(true)
+	return true
 }
 
 // Accepting reports whether new connections are taken: in state Ready, and caught
 // up once. Unlike Ready it outlasts moments without a leader, in which clients are
 // better off connected and told so than turned away.
 func (m *Monitor) Accepting() bool {
-	if m.State() != Ready {
-		return false
-	}
-	if m.reached.Load() {
-		return true
-	}
-	if !m.deps.CaughtUp() {
-		return false
-	}
-	m.reached.Store(true)
-	return true
+	return m.State() == Ready && m.reached.Load() || m.Ready()
 }
 
 // Register adds the probe endpoints to mux: /health, /health/live, /health/ready

@@ -53,6 +53,9 @@ type conn struct {
 	complained time.Time
 }
 
+// answerBytes is room for most answers, so that encoding allocates once.
+const answerBytes = 128
+
 // manner is how a connection closes.
 type manner uint8
 
@@ -263,7 +266,7 @@ func (c *conn) finish() {
 
 // reply queues an answer. When it cannot, the connection is closed or closing.
 func (c *conn) reply(m protocol.Message) {
-	frame, err := protocol.Append(nil, m)
+	frame, err := protocol.Append(make([]byte, 0, answerBytes), m)
 	if err != nil {
 		c.srv.log.Error("encode answer", "conn", c.id, "type", m.Kind().String(), "err", err)
 		c.end(closeFlushed, protocol.CloseRetry, reasonInternal)
@@ -284,14 +287,7 @@ func (c *conn) push(kind protocol.Kind, frame []byte) {
 // sendChunk writes queued items to the socket; see outbound.
 func (c *conn) sendChunk(chunk []item) error {
 	c.net.cork()
-	w := frameWriter{c: c, scratch: c.srv.buffers.get()}
-	var err error
-	for i := range chunk {
-		if err = w.write(&chunk[i]); err != nil {
-			break
-		}
-	}
-	c.srv.buffers.put(w.scratch)
+	err := c.writeItems(chunk)
 	if flushErr := c.net.uncork(); err == nil {
 		err = flushErr
 	}
@@ -299,6 +295,32 @@ func (c *conn) sendChunk(chunk []item) error {
 		c.sendFailed(err)
 	}
 	return err
+}
+
+func (c *conn) writeItems(chunk []item) error {
+	var events *eventWriter // most chunks hold none
+	for i := range chunk {
+		it := &chunk[i]
+		if it.event == nil {
+			if err := c.writeFrame(it.kind, it.frame); err != nil {
+				return err
+			}
+			continue
+		}
+		if events == nil {
+			events = &eventWriter{conn: c, scratch: c.srv.buffers.get()}
+			defer func() { c.srv.buffers.put(events.scratch) }()
+		}
+		if err := it.query.write(events, it.event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) writeFrame(kind protocol.Kind, frame []byte) error {
+	c.srv.metrics.sent(kind, len(frame))
+	return c.sock.Write(context.Background(), websocket.MessageBinary, frame)
 }
 
 // sendFailed closes after a failed write. One that ran into its deadline means that
@@ -313,33 +335,21 @@ func (c *conn) sendFailed(err error) {
 	}
 }
 
-// frameWriter writes the frames of one chunk. It lives for that chunk, so that the
+// eventWriter encodes the events of one chunk. It lives for that chunk, so that the
 // messages it fills are allocated once and not per event.
-type frameWriter struct {
-	c       *conn
+type eventWriter struct {
+	conn    *conn
 	scratch []byte
 	event   protocol.ServerEvent
 	record  protocol.Record
 	update  protocol.QueryUpdate
 }
 
-func (w *frameWriter) write(it *item) error {
-	if it.event != nil {
-		return it.query.write(w, it.event)
-	}
-	return w.frame(it.kind, it.frame)
-}
-
-func (w *frameWriter) frame(kind protocol.Kind, frame []byte) error {
-	w.c.srv.metrics.sent(kind, len(frame))
-	return w.c.sock.Write(context.Background(), websocket.MessageBinary, frame)
-}
-
-func (w *frameWriter) message(m protocol.Message) error {
+func (w *eventWriter) message(m protocol.Message) error {
 	frame, err := protocol.Append(w.scratch[:0], m)
 	if err != nil {
 		return err
 	}
 	w.scratch = frame
-	return w.frame(m.Kind(), frame)
+	return w.conn.writeFrame(m.Kind(), frame)
 }

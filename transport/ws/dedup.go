@@ -47,7 +47,7 @@ const (
 // none. An id gets one verdict: equal operations count as one, in the last one's
 // place, and different ones cannot be told apart in a verdict.
 func repetitions(ops []protocol.ClientOp) []repetition {
-	if len(ops) < 2 {
+	if ascending(ops) {
 		return nil
 	}
 	first := make(map[string]int, len(ops))
@@ -69,6 +69,20 @@ func repetitions(ops []protocol.ClientOp) []repetition {
 		first[id] = i
 	}
 	return found
+}
+
+// ascending reports whether every id is greater than the one before, as those of
+// counting clients are: no two are equal then.
+func ascending(ops []protocol.ClientOp) bool {
+	previous := ""
+	for i := range ops {
+		id := ops[i].ID
+		if len(id) < len(previous) || len(id) == len(previous) && id <= previous {
+			return false
+		}
+		previous = id
+	}
+	return true
 }
 
 // mark notes that ops i and j, i later, have the same id.

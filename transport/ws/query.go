@@ -165,7 +165,7 @@ func (q *query) Gap() {
 
 // write sends what an event means for q: the stored record for the map, and the
 // movement of its row for the query.
-func (q *query) write(w *frameWriter, e *partitions.Event) error {
+func (q *query) write(w *eventWriter, e *partitions.Event) error {
 	if q.events {
 		w.record = e.Record
 		w.event = protocol.ServerEvent{MapName: e.Map, EventType: protocol.OpPut, Key: e.Key, Record: &w.record}

@@ -11,8 +11,8 @@ import (
 )
 
 // Run flushes until ctx ends or the store fails, whose error it returns: every
-// Interval everything, and at once when a source has begun another batch or the
-// capacity is reached. What is dirty at the end is left to Close.
+// Interval everything, and the sealed batches at once when a quarter of the capacity
+// is dirty. What is dirty at the end is left to Close.
 func (f *Flusher) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.cfg.Interval)
 	defer tick.Stop()
@@ -35,7 +35,9 @@ func (f *Flusher) Run(ctx context.Context) error {
 			return err
 		}
 		// One round at a time, so that neither ticks nor other flushes starve.
-		f.Notify(more)
+		if more && f.crowded() {
+			f.Notify(true)
+		}
 	}
 }
 
@@ -86,8 +88,8 @@ func (f *Flusher) source(group uint32) (Source, error) {
 	return sources[i], nil
 }
 
-// round writes the oldest batch of every source in one transaction, after sealing
-// the open ones if asked, and reports whether more is waiting.
+// round writes what every source has waiting in one transaction, after sealing the
+// open batches if asked, and reports whether more is waiting.
 func (f *Flusher) round(ctx context.Context, seal bool) (more bool, err error) {
 	select {
 	case <-f.turn:
@@ -99,37 +101,43 @@ func (f *Flusher) round(ctx context.Context, seal bool) (more bool, err error) {
 		return false, err
 	}
 	sources := *f.sources.Load()
-	batches, owners := collect(sources, seal)
+	batches, owners := f.collect(sources, seal)
 	if len(batches) == 0 {
 		return false, nil
 	}
 	if err := f.write(batches); err != nil {
 		return false, err
 	}
-	for _, s := range owners {
-		s.Written()
+	for _, o := range owners {
+		o.source.Written(o.cuts)
 	}
 	f.signalRoom()
 	return slices.ContainsFunc(sources, hasBatch), nil
 }
 
-// collect takes the oldest batch of every source that has one.
-func collect(sources []Source, seal bool) (batches []storage.Batch, owners []Source) {
+// owner is a source whose oldest cuts are being written.
+type owner struct {
+	source Source
+	cuts   int
+}
+
+// collect takes what every source has waiting.
+func (f *Flusher) collect(sources []Source, seal bool) (batches []storage.Batch, owners []owner) {
 	for _, s := range sources {
 		if seal {
 			s.Seal()
 		}
-		if b, ok := s.Oldest(); ok {
+		if b, cuts := s.Oldest(f.cfg.Capacity); cuts > 0 {
 			batches = append(batches, b)
-			owners = append(owners, s)
+			owners = append(owners, owner{s, cuts})
 		}
 	}
 	return batches, owners
 }
 
 func hasBatch(s Source) bool {
-	_, ok := s.Oldest()
-	return ok
+	_, cuts := s.Oldest(1)
+	return cuts > 0
 }
 
 // write puts the batches into the store. A failure is final.

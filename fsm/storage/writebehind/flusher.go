@@ -4,9 +4,11 @@
 // the store holds are replayed into it.
 //
 // A Source offers its changes as a queue of batches, each a consistent cut with
-// the mark of the state it leads to. The Flusher writes them strictly in order,
-// at most one batch of a group in a transaction, so that the store always holds,
-// for every group, exactly the state at its mark. One flush runs at a time.
+// the mark of the state it leads to. The Flusher writes them strictly in order and
+// whole, with the mark of the last one, so that the store always holds, for every
+// group, exactly the state at its mark. Batches of a group that wait together travel
+// in one transaction, an item that several of them changed once. One flush runs at a
+// time.
 //
 // A failed write is never repeated: what reached the medium is unknown. The
 // Flusher then stays failed, Failed tells the node to go down, and a restart
@@ -39,10 +41,12 @@ var (
 type Config struct {
 	// Interval is the longest time a change waits for its flush to begin.
 	Interval time.Duration
-	// BatchSize is the number of items at which a source begins the next batch, and
-	// so the most of one group in a transaction, single larger entries excepted.
+	// BatchSize is the number of items at which a source begins the next batch: the
+	// grain of the cuts at which the store can stand.
 	BatchSize int
-	// Capacity is the number of dirty items at which proposers are slowed.
+	// Capacity is the number of dirty items at which proposers are slowed, and the
+	// most of one group in a transaction, single larger batches excepted. At a
+	// quarter of it the flush does not wait for the tick.
 	Capacity int
 }
 
@@ -82,10 +86,12 @@ type Source interface {
 	Group() uint32
 	// Seal ends the open batch, so that everything applied is in sealed batches.
 	Seal()
-	// Oldest returns the oldest sealed batch that is not yet written.
-	Oldest() (storage.Batch, bool)
-	// Written removes the batch that Oldest returned: the store holds it.
-	Written()
+	// Oldest returns the oldest sealed batches that are not yet written, merged into
+	// one, and how many they are; zero if there are none. It takes as many as hold at
+	// most limit items together, but at least one.
+	Oldest(limit int) (b storage.Batch, cuts int)
+	// Written removes the cuts that Oldest returned: the store holds them.
+	Written(cuts int)
 	// Flushed is the mark of the state in the store.
 	Flushed() storage.Mark
 	// Pending is the number of items in the open batch and the sealed ones.
@@ -188,13 +194,16 @@ func (f *Flusher) Exclusive(fn func() error) error {
 // Notify is called by a source when its pending items grew: sealed tells that a
 // batch was sealed because the next one began. It does not block.
 func (f *Flusher) Notify(sealed bool) {
-	if sealed || f.Full() {
+	if (sealed && f.crowded()) || f.Full() {
 		select {
 		case f.wake <- struct{}{}:
 		default:
 		}
 	}
 }
+
+// crowded reports whether so much is dirty that the tick is not waited for.
+func (f *Flusher) crowded() bool { return f.Pending() >= f.cfg.Capacity/4 }
 
 // Pending is the number of dirty items of all groups.
 func (f *Flusher) Pending() int {

@@ -63,20 +63,30 @@ func (s *fakeSource) Seal() {
 	s.sealed, s.open = append(s.sealed, b), 0
 }
 
-func (s *fakeSource) Oldest() (storage.Batch, bool) {
+func (s *fakeSource) Oldest(limit int) (b storage.Batch, cuts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sealed) == 0 {
-		return storage.Batch{}, false
+	for _, next := range s.sealed {
+		if cuts > 0 && len(b.Items)+len(next.Items) > limit {
+			break
+		}
+		b = storage.Batch{Group: s.group, Items: append(b.Items, next.Items...), Mark: next.Mark}
+		cuts++
 	}
-	return s.sealed[0], true
+	seen := map[storage.Key]bool{}
+	b.Items = slices.DeleteFunc(b.Items, func(it storage.Item) bool {
+		repeat := seen[it.Key]
+		seen[it.Key] = true
+		return repeat
+	})
+	return b, cuts
 }
 
-func (s *fakeSource) Written() {
+func (s *fakeSource) Written(cuts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.flushed = s.sealed[0].Mark
-	s.sealed = s.sealed[1:]
+	s.flushed = s.sealed[cuts-1].Mark
+	s.sealed = s.sealed[cuts:]
 }
 
 func (s *fakeSource) Flushed() storage.Mark {
@@ -193,25 +203,34 @@ func TestEverythingIsWrittenAtTheTickTheLatest(t *testing.T) {
 	})
 }
 
-func TestASealedBatchIsWrittenAtOnceAndTheOpenOneWaits(t *testing.T) {
+func TestSealedBatchesAreWrittenAtOnceWhenAQuarterOfTheCapacityIsDirty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.DefaultConfig(), 1)
+		cfg := writebehind.DefaultConfig()
+		cfg.Capacity = 16
+		b := start(t, cfg, 1)
 		s := b.sources[0]
-		s.change()
-		s.Seal()
+		for range 3 {
+			s.change()
+			s.Seal()
+			b.flusher.Notify(true)
+		}
+		synctest.Wait()
+		b.expectMark(1, 0)
 		s.change()
 		b.flusher.Notify(true)
 		synctest.Wait()
-		b.expectMark(1, 1)
+		b.expectMark(1, 3) // the open batch waits for the tick
 		time.Sleep(time.Second)
 		synctest.Wait()
-		b.expectMark(1, 2)
+		b.expectMark(1, 4)
 	})
 }
 
-func TestBatchesOfAGroupAreWrittenInOrderOnePerTransaction(t *testing.T) {
+func TestWhatWaitsIsWrittenInOrderTogetherUpToTheCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.DefaultConfig(), 2)
+		cfg := writebehind.DefaultConfig()
+		cfg.Capacity = 2
+		b := start(t, cfg, 2)
 		for range 3 {
 			b.sources[0].change()
 			b.sources[0].Seal()
@@ -219,6 +238,7 @@ func TestBatchesOfAGroupAreWrittenInOrderOnePerTransaction(t *testing.T) {
 		b.sources[1].change()
 		b.sources[1].Seal()
 		b.flusher.Notify(true)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		var got []string
 		for _, w := range b.store.writes {
@@ -228,7 +248,7 @@ func TestBatchesOfAGroupAreWrittenInOrderOnePerTransaction(t *testing.T) {
 			}
 			got = append(got, line)
 		}
-		if want := []string{"1:1 2:1 ", "2:2 ", "2:3 "}; !slices.Equal(got, want) {
+		if want := []string{"1:1 2:2 ", "2:3 "}; !slices.Equal(got, want) {
 			t.Errorf("transactions %q, want %q", got, want)
 		}
 	})
@@ -343,8 +363,7 @@ func TestAnUnregisteredSourceIsLeftAlone(t *testing.T) {
 		}
 		b.store.delay = time.Minute
 		s.change()
-		s.Seal()
-		b.flusher.Notify(true)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		b.flusher.Unregister(s) // waits for the write under way
 		b.expectMark(s.group, 1)

@@ -1,6 +1,7 @@
 package memnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -216,7 +217,7 @@ func (c *conn) setDeadline(d *deadline, t time.Time) error {
 
 // fail names the operation in an error, except io.EOF, which callers compare.
 func (c *conn) fail(op string, err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	return &net.OpError{Op: op, Net: c.local.Network(), Source: c.local, Addr: c.remote, Err: err}

@@ -133,6 +133,9 @@ func (h *Host) freePortLocked() int {
 // travel waits as long as a packet takes over a link.
 func (n *Network) travel(ctx context.Context, r route) error {
 	for {
+		if ctx.Err() != nil {
+			return dialError(ctx)
+		}
 		n.mu.Lock()
 		l := n.linkLocked(r)
 		cut, healed, delay := l.cut, l.healed, n.delayLocked(l)

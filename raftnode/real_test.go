@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
@@ -59,7 +60,7 @@ type realNode struct {
 	host *Host
 }
 
-func startReal(b *testing.B, count int) []*realNode {
+func startReal(b testing.TB, count int) []*realNode {
 	b.Helper()
 	logger := hclog.NewNullLogger()
 	must := func(err error) {
@@ -113,7 +114,7 @@ func startReal(b *testing.B, count int) []*realNode {
 	return nodes
 }
 
-func leaderOf(b *testing.B, nodes []*realNode) *Host {
+func leaderOf(b testing.TB, nodes []*realNode) *Host {
 	b.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		for _, n := range nodes {
@@ -124,6 +125,20 @@ func leaderOf(b *testing.B, nodes []*realNode) *Host {
 	}
 	b.Fatal("no leader")
 	return nil
+}
+
+func TestNodesOnTCPAndFilesLeaveNoGoroutines(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	leader := leaderOf(t, startReal(t, 3))
+	for range 20 {
+		p, err := leader.Propose(testGroup, []Command{put("k", "v")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkPropose measures agreement over loopback TCP and files with proposals of
