@@ -42,7 +42,7 @@ e2e:
 	go test -timeout 30m -v ./e2e -e2e.full
 
 bench: build
-	./quorate bench
+	./quorate bench -mode all
 
 # Committed output must equal what the generators write.
 generate:

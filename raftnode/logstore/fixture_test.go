@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,8 +60,37 @@ func openMem(t testing.TB, cfg Config) (*Log, *MemFS) {
 	t.Helper()
 	fs := NewMemFS()
 	l := mustOpen(t, cfg, fs)
-	t.Cleanup(func() { _ = l.Abandon() })
+	t.Cleanup(func() {
+		fs.Kill() // ends stalls
+		_ = l.Abandon()
+	})
 	return l, fs
+}
+
+// stallWrite makes the log hang in the sync of one write of the group and returns
+// when it does. The result of the write arrives on done after release.
+func stallWrite(t testing.TB, l *Log, fs *MemFS, log *raft.Log) (done <-chan error, release func()) {
+	t.Helper()
+	var syncing atomic.Bool
+	fs.SetHook(func(op Op, _ string) error {
+		if op == OpSync {
+			syncing.Store(true)
+		}
+		return nil
+	})
+	release = fs.StallSync()
+	result := make(chan error, 1)
+	go func() { result <- l.Group(1).StoreLog(log) }()
+	eventually(t, "the writer is in the sync", syncing.Load)
+	fs.SetHook(nil)
+	return result, release
+}
+
+// queued returns how many entries wait for the writer.
+func queued(l *Log) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending.logs)
 }
 
 func mustClose(t testing.TB, l *Log) {

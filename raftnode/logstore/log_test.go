@@ -17,44 +17,38 @@ var errInjected = errors.New("injected")
 func TestGroupsShareSyncs(t *testing.T) {
 	l, fs := openMem(t, MemConfig("/log"))
 	const groups, writes = 8, 50
-	// Holding the first sync until everybody has queued makes the sharing certain.
-	release := fs.StallSync()
+	// A hanging sync until everybody has queued makes the sharing certain.
+	done, release := stallWrite(t, l, fs, entry(1, 1, 100))
 	var wg sync.WaitGroup
 	for id := range uint32(groups) {
 		wg.Go(func() {
-			for i := uint64(1); i <= writes; i++ {
+			for i := uint64(2); i <= writes; i++ {
 				if err := l.Group(id).StoreLog(entry(i, 1, 100)); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	eventually(t, "all groups wait", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.pending.logs) == groups-1 || len(l.pending.logs) == groups
-	})
+	eventually(t, "all groups wait", func() bool { return queued(l) == groups })
+	if n := l.Stats().Batches; n != 0 {
+		t.Errorf("%d batches were completed", n)
+	}
 	release()
+	noErr(t, <-done)
 	wg.Wait()
 	s := l.Stats()
-	if s.Entries != groups*writes || s.Batches >= s.Entries {
+	if s.Entries != groups*(writes-1)+1 || s.Batches > s.Entries-groups+1 {
 		t.Errorf("%d entries with %d syncs", s.Entries, s.Batches)
 	}
-	for id := range uint32(groups) {
-		checkRange(t, l.Group(id), 1, writes)
-	}
+	checkRange(t, l.Group(1), 1, writes)
+	checkRange(t, l.Group(2), 2, writes)
 }
 
 func TestWriteIsVisibleOnlyWhenDurable(t *testing.T) {
 	l, fs := openMem(t, MemConfig("/log"))
-	g := l.Group(1)
-	noErr(t, g.StoreLog(entry(1, 1, 10)))
-	release := fs.StallSync()
-	defer release()
-	done := make(chan error, 1)
-	go func() { done <- g.StoreLog(entry(2, 1, 10)) }()
-	eventually(t, "the writer is in the sync", func() bool { return l.StalledFor() > 0 })
-	checkRange(t, g, 1, 1)
+	noErr(t, l.Group(1).StoreLog(entry(1, 1, 10)))
+	done, release := stallWrite(t, l, fs, entry(2, 1, 10))
+	checkRange(t, l.Group(1), 1, 1)
 	select {
 	case err := <-done:
 		t.Fatalf("acknowledged before the sync: %v", err)
@@ -62,7 +56,7 @@ func TestWriteIsVisibleOnlyWhenDurable(t *testing.T) {
 	}
 	release()
 	noErr(t, <-done)
-	checkRange(t, g, 1, 2)
+	checkRange(t, l.Group(1), 1, 2)
 }
 
 func TestFailureIsFinal(t *testing.T) {
@@ -148,28 +142,49 @@ func TestEveryCallFailsAfterClose(t *testing.T) {
 
 func TestCloseCompletesQueuedWrites(t *testing.T) {
 	l, fs := openMem(t, MemConfig("/log"))
-	release := fs.StallSync()
-	results := make(chan error, 4)
-	for id := range uint32(cap(results)) {
-		go func() { results <- l.Group(id).StoreLog(entry(1, 1, 10)) }()
+	done, release := stallWrite(t, l, fs, entry(1, 1, 10))
+	results := make(chan error, 3)
+	for i := range cap(results) {
+		go func() { results <- l.Group(uint32(2 + i)).StoreLog(entry(1, 1, 10)) }()
 	}
-	eventually(t, "writes are queued", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.pending.logs) == cap(results)-1
-	})
+	eventually(t, "writes are queued", func() bool { return queued(l) == cap(results) })
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
+	eventually(t, "the log is closing", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.closing
+	})
+	wantErr(t, l.Group(9).StoreLog(entry(1, 1, 10)), ErrClosed)
 	release()
+	noErr(t, <-done)
 	for range cap(results) {
 		noErr(t, <-results)
 	}
 	noErr(t, <-closed)
 	l = mustOpen(t, MemConfig("/log"), fs)
 	defer mustClose(t, l)
-	for id := range uint32(cap(results)) {
-		checkRange(t, l.Group(id), 1, 1)
+	for id := range uint32(1 + cap(results)) {
+		checkRange(t, l.Group(1+id), 1, 1)
 	}
+}
+
+func TestAbandonFailsQueuedWrites(t *testing.T) {
+	l, fs := openMem(t, MemConfig("/log"))
+	done, release := stallWrite(t, l, fs, entry(1, 1, 10))
+	result := make(chan error, 1)
+	go func() { result <- l.Group(2).StoreLog(entry(1, 1, 10)) }()
+	eventually(t, "a write is queued", func() bool { return queued(l) == 1 })
+	ended := make(chan error, 1)
+	go func() { ended <- l.Abandon() }()
+	wantErr(t, <-result, ErrClosed)
+	release()
+	noErr(t, <-done) // it was written and synced
+	noErr(t, <-ended)
+	l = mustOpen(t, MemConfig("/log"), fs)
+	defer mustClose(t, l)
+	checkRange(t, l.Group(1), 1, 1)
+	checkRange(t, l.Group(2), 0, 0)
 }
 
 func TestFullQueueBlocksAndNothingIsLost(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "seed of randomised tests; 0 chooses one")
-	roundsFlag = flag.Int("rounds", 6, "how often randomised tests of whole clusters are repeated")
+	roundsFlag = flag.Int("rounds", 2, "how often randomised tests of whole clusters are repeated")
 	logFlag    = flag.Bool("clusterlog", false, "print the logs of simulated nodes")
 )
 

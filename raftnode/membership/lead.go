@@ -22,6 +22,8 @@ type ledGroups struct {
 	busy map[uint32]bool
 	// since is when this node was first seen to lead a group, and in which term.
 	since map[uint32]ledSince
+	// stuck is the term in which a group's leadership cannot be handed over again.
+	stuck map[uint32]uint64
 }
 
 type ledSince struct {
@@ -30,7 +32,7 @@ type ledSince struct {
 }
 
 func newLedGroups() *ledGroups {
-	return &ledGroups{busy: map[uint32]bool{}, since: map[uint32]ledSince{}}
+	return &ledGroups{busy: map[uint32]bool{}, since: map[uint32]ledSince{}, stuck: map[uint32]uint64{}}
 }
 
 // begin claims a group for a change; false while another one is under way.
@@ -48,6 +50,19 @@ func (l *ledGroups) end(group uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, group)
+}
+
+// tried notes that handing over group failed for the rest of term.
+func (l *ledGroups) tried(group uint32, term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stuck[group] = term
+}
+
+func (l *ledGroups) isStuck(group uint32, term uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stuck[group] == term
 }
 
 // led is how long this node has been seen to lead group in term.
@@ -92,7 +107,10 @@ func (a *Agent) consider(state *system.State, g *raftnode.Group) action {
 		return action{}
 	}
 	a.led.led(s.Group, s.Term, time.Now())
-	have := replicas{self: string(a.id), voters: texts(s.Voters), followers: texts(s.Nonvoters), health: a.health(state, s)}
+	have := replicas{
+		self: string(a.id), voters: texts(s.Voters), followers: texts(s.Nonvoters),
+		health: a.health(state, s), stuck: a.led.isStuck(s.Group, s.Term),
+	}
 	if s.Group == raftnode.SystemGroup {
 		return nextAction(systemTarget(state.Members, a.candidates(state), have.voters), have)
 	}
@@ -134,7 +152,10 @@ func (a *Agent) perform(ctx context.Context, g *raftnode.Group, act action) {
 	case actRemove:
 		err = g.RemoveServer(ctx, id)
 	case actHandOver:
-		err = g.TransferLeadership(ctx, id)
+		_, term := g.Leader()
+		if err = g.TransferLeadership(ctx, id); errors.Is(err, raftnode.ErrTransferred) {
+			a.led.tried(g.ID(), term)
+		}
 	default:
 		return
 	}

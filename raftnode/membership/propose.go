@@ -43,6 +43,12 @@ func (a *Agent) propose(ctx context.Context, self genesis.Node, e genesis.Electo
 	t := a.former.attempt(self, e)
 	defer func() { a.former.learned(t.Highest()) }()
 	msg := voteMessage{Ballot: t.Ballot(), View: t.View()}
+	// The node's own promise comes first. It is durable, so neither a later attempt
+	// nor a later life of the process uses the ballot again.
+	if own, err := a.former.vote(methodPrepare, msg, time.Now()); err != nil || !own.Granted {
+		a.log.Debug("attempt not begun", "err", err)
+		return
+	}
 	a.poll(ctx, e, methodPrepare, msg, t.Promised)
 	founder, ok := t.Proposal()
 	if !ok {

@@ -46,6 +46,8 @@ type replicas struct {
 	self              string
 	voters, followers []string
 	health            map[string]health
+	// stuck: handing over was tried in this term in vain, and is not possible again.
+	stuck bool
 }
 
 // health is what the leader knows about a server. The zero health is a server
@@ -86,7 +88,7 @@ func removeGone(want target, have replicas) action {
 			continue
 		}
 		if id == have.self {
-			return handOver(want, have)
+			return stepAside(want, have)
 		}
 		if have.quorumWithout(id) {
 			return action{actRemove, id}
@@ -134,7 +136,7 @@ func add(want target, have replicas) action {
 }
 
 // removeExtra removes servers that the target does not name, voters only when all
-// wanted ones vote.
+// wanted ones vote, and this leader last.
 func removeExtra(want target, have replicas) action {
 	for _, id := range have.followers {
 		if !slices.Contains(want.voters, id) && !slices.Contains(want.followers, id) {
@@ -150,15 +152,25 @@ func removeExtra(want target, have replicas) action {
 		}
 	}
 	for _, id := range have.voters {
-		if slices.Contains(want.voters, id) {
-			continue
-		}
-		if id == have.self {
-			return handOver(want, have)
-		}
-		if have.quorumWithout(id) {
+		if id != have.self && !slices.Contains(want.voters, id) && have.quorumWithout(id) {
 			return action{actRemove, id}
 		}
+	}
+	if slices.Contains(want.voters, have.self) {
+		return action{}
+	}
+	return stepAside(want, have)
+}
+
+// stepAside takes this leader out of the group: by a successor that then removes
+// it, or, where there is none to be had, by its own hand. The group is without a
+// leader for an election then.
+func stepAside(want target, have replicas) action {
+	if !have.stuck {
+		return handOver(want, have)
+	}
+	if have.quorumWithout(have.self) {
+		return action{actRemove, have.self}
 	}
 	return action{}
 }

@@ -13,6 +13,7 @@ import (
 // "?" one that answers and does not run it; without a sign it is silent.
 func group(text string) replicas {
 	have := replicas{health: map[string]health{}}
+	text, have.stuck = strings.ReplaceAll(text, "!", ""), strings.Contains(text, "!")
 	voters, followers, _ := strings.Cut(text, "|")
 	parse := func(s string) (ids []string) {
 		for _, f := range strings.Fields(s) {
@@ -61,6 +62,9 @@ func TestNextAction(t *testing.T) {
 		{"a live voter goes after the replacement votes", "a b+ c+ | d+", "a b d", "", "", "promote d"},
 		{"a live voter goes last", "a b+ c+ d+", "a b d", "", "", "remove c"},
 		{"the leader hands over before it goes", "a b+ c+ d+", "b c d", "", "", "hand over b"},
+		{"other voters go before the leader", "a b+ c+ d+ e+", "b c d", "", "", "remove e"},
+		{"a leader that cannot hand over removes itself", "a! b+ c+ d+", "b c d", "", "", "remove a"},
+		{"but not while the others have no quorum", "a! b+ c d", "b c d", "", "", "none"},
 		{"a leader that is gone hands over at once", "a b+ c+", "b c", "", "a", "hand over b"},
 		{"no hand-over to a voter that lags", "a b~ c+ d+", "b c d", "", "", "hand over c"},
 		{"an unwanted follower goes", "a b+ | c+", "a b", "", "", "remove c"},

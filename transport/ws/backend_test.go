@@ -31,6 +31,9 @@ type fakeBackend struct {
 	onSnapshot func(ctx context.Context) error
 	afterRead  func()
 
+	// wrapSink, if set, stands between the hub and each subscriber.
+	wrapSink func(partitions.Sink) partitions.Sink
+
 	mu       sync.Mutex
 	index    uint64
 	sessions map[*partitions.Session]string
@@ -129,8 +132,32 @@ func (b *fakeBackend) put(mapName, key string, rec protocol.Record) {
 func (b *fakeBackend) Subscribe(_ context.Context, s *partitions.Session, mapName string, sink partitions.Sink) (*partitions.Subscription, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.wrapSink != nil {
+		sink = b.wrapSink(sink)
+	}
 	return b.hub.Subscribe(mapName, b.sessions[s], sink), nil
 }
+
+// settle returns when every change published so far has reached its subscribers.
+func (b *fakeBackend) settle() {
+	reached := make(chan struct{})
+	sub := b.hub.Subscribe("settle", "", closer(reached))
+	defer sub.Close()
+	sub.Release()
+	b.mu.Lock()
+	b.index++
+	b.hub.Publish(&fsm.Changes{Group: 1, Index: b.index, List: []fsm.Change{
+		{Index: b.index, Section: storage.SectionRecords, Map: "settle"},
+	}})
+	b.mu.Unlock()
+	<-reached
+}
+
+// closer is a sink that closes itself with the first event.
+type closer chan struct{}
+
+func (c closer) Event(*partitions.Event) bool { close(c); return false }
+func (c closer) Gap()                         {}
 
 func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error) {
 	if b.onSnapshot != nil {

@@ -43,6 +43,10 @@ type conn struct {
 	ending atomic.Pointer[ending]
 	// live says that the client is authenticated or need not be.
 	live atomic.Bool
+	// failed: a frame of writes was answered with ERROR. Later acknowledgements
+	// then name what they cover, because without results they would claim
+	// everything that was sent before.
+	failed atomic.Bool
 
 	auth    authState
 	turns   turns

@@ -26,8 +26,8 @@ type plan struct {
 	// exclusive: an operation is stamped by the server, so the frame keeps its
 	// order among the frames of the connection.
 	exclusive bool
-	// itemised: an operation asked for a level, so the acknowledgement tells the
-	// level of each.
+	// itemised: the acknowledgement lists what it covers, because an operation asked
+	// for a level, or because an earlier frame failed as a whole.
 	itemised bool
 	// answerable: at least one operation is owed a verdict or an acknowledgement.
 	answerable bool

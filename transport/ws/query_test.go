@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
@@ -189,6 +189,7 @@ func TestSnapshotComesStrictlyBeforeUpdatesAndNothingIsLost(t *testing.T) {
 	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
 		b.afterRead = func() { // between the rows and the response
 			b.put("m", "during", record(2, testNow))
+			b.settle()
 		}
 		b.onSnapshot = func(context.Context) error { // between subscribing and the rows
 			b.put("m", "before", record(1, testNow))
@@ -357,14 +358,35 @@ func TestABurstOfChangesDoesNotLoseAFastClient(t *testing.T) {
 	c.silent()
 }
 
+// countingSink counts the events that reach a subscriber.
+type countingSink struct {
+	partitions.Sink
+	events *atomic.Int32
+}
+
+func (s countingSink) Event(e *partitions.Event) bool {
+	s.events.Add(1)
+	return s.Sink.Event(e)
+}
+
 func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
-	f := start(t)
+	var events atomic.Int32
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.wrapSink = func(s partitions.Sink) partitions.Sink { return countingSink{s, &events} }
+	})
 	c := f.dial()
-	c.send(querySub("q", "m"))
-	expect[*protocol.QueryResp](c)
+	for _, id := range []string{"q1", "q2"} {
+		c.send(querySub(id, "m"))
+		expect[*protocol.QueryResp](c)
+	}
+	c.send(&protocol.QueryUnsub{QueryID: "q1"}) // stays on for SERVER_EVENT
+	c.silent()
+	f.backend.put("m", "k", record(1, testNow))
+	f.backend.settle()
+	require.EqualValues(t, 2, events.Load())
 	require.NoError(t, c.sock.CloseNow())
 	eventually(t, func() bool { return f.Connections() == 0 }, "closed")
-	began := time.Now()
-	f.backend.put("m", "k", record(1, testNow))
-	require.Less(t, time.Since(began), patience)
+	f.backend.put("m", "k", record(2, testNow+1))
+	f.backend.settle()
+	require.EqualValues(t, 2, events.Load())
 }

@@ -70,14 +70,16 @@ func (c *conn) leaveSlot() {
 	c.tasks.Done()
 }
 
-// answerInTurn sends an answer after those to all earlier frames of writes.
-func (c *conn) answerInTurn(m protocol.Message) {
+// answerInTurn sends an ERROR for a frame that may have held writes, after the
+// answers to all earlier ones.
+func (c *conn) answerInTurn(m *protocol.ErrorMessage) {
 	if !c.takeSlot() {
 		return
 	}
 	c.runTask(false, func(t turn) {
 		defer close(t.done)
 		await(t.previous)
+		c.failed.Store(true)
 		c.reply(m)
 	})
 }
@@ -108,6 +110,7 @@ func (c *conn) finishWrite(p *plan, t turn, verdicts []partitions.Verdict, err e
 	case err == nil:
 		p.settle(verdicts)
 		c.replyAll(p.rejections())
+		p.itemised = p.itemised || c.failed.Load()
 		if ack := p.acknowledgement(verdicts); ack != nil {
 			c.reply(ack)
 		}
@@ -115,6 +118,7 @@ func (c *conn) finishWrite(p *plan, t turn, verdicts []partitions.Verdict, err e
 	case errors.Is(err, partitions.ErrUnavailable):
 		c.srv.log.Debug("write not taken", "conn", c.id, "ops", len(p.propose), "err", err)
 		c.replyAll(p.rejections())
+		c.failed.Store(true)
 		c.reply(failure(protocol.CodeUnavailable, partitions.ErrUnavailable.Error()))
 		c.countWrite(p, "unavailable")
 	default:

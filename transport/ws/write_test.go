@@ -161,8 +161,10 @@ func TestUnavailableIsAnErrorAndKeepsTheConnection(t *testing.T) {
 	require.Equal(t, protocol.CodeUnavailable, e.Code)
 	require.NotContains(t, e.Message, "10.0.0.7")
 	down.Delete("m")
-	c.send(batch(put("1", "m", "a", 1)))
-	require.Equal(t, "1", expect[*protocol.OpAck](c).LastID)
+	c.send(batch(put("3", "m", "a", 1)))
+	ack := expect[*protocol.OpAck](c)
+	require.Equal(t, "3", ack.LastID)
+	require.Equal(t, []string{"3"}, resultIDs(ack), "without results it would cover operation 1")
 }
 
 func TestUnknownOutcomeClosesBeforeAnyLaterAck(t *testing.T) {

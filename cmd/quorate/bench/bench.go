@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -111,7 +112,7 @@ func (r *runner) measure(ctx context.Context, m mode) ([]Result, error) {
 
 // load runs the clients once against a fresh cluster, or against the target.
 func (r *runner) load(ctx context.Context, o *Options) (*measurement, error) {
-	urls := []string{o.Target}
+	urls := strings.Split(o.Target, ",")
 	if o.Target == "" {
 		c, err := startCluster(ctx, o.Nodes)
 		if err != nil {

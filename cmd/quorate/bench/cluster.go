@@ -98,7 +98,7 @@ func (c *cluster) spawn(node *childNode, args, env []string) error {
 	}
 	node.cmd = exec.Command(self, args...)
 	node.cmd.Dir = c.dir
-	node.cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+c.dir)
+	node.cmd.Env = append(os.Environ(), env...)
 	node.cmd.Stdout, node.cmd.Stderr = node.log, node.log
 	node.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := node.cmd.Start(); err != nil {

@@ -14,7 +14,8 @@ type Options struct {
 	Mode string
 	// Nodes is the size of the cluster that is started when Target is empty.
 	Nodes int
-	// Target is the WebSocket URL of a running node; its cluster is used instead.
+	// Target lists WebSocket URLs of running nodes, separated by commas; connections
+	// are spread over them and no cluster is started.
 	Target string
 	// Token authenticates at Target.
 	Token string
@@ -34,9 +35,6 @@ type Options struct {
 	Rate float64
 	// JSON selects machine-readable output.
 	JSON bool
-	// Profile is a directory for CPU profiles of the nodes that are started; empty is
-	// none.
-	Profile string
 }
 
 // ParseOptions reads the arguments of `quorate bench`. Usage goes to out.
@@ -46,7 +44,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.SetOutput(out)
 	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, idle, floor, all")
 	f.IntVar(&o.Nodes, "nodes", 3, "nodes of the cluster to start")
-	f.StringVar(&o.Target, "target", "", "WebSocket URL of a running node, instead of a cluster of its own")
+	f.StringVar(&o.Target, "target", "", "comma-separated WebSocket URLs of running nodes, instead of a cluster of its own")
 	f.StringVar(&o.Token, "token", "", "token to authenticate with at the target")
 	f.IntVar(&o.Connections, "connections", 200, "client connections")
 	f.IntVar(&o.Batch, "batch", 10, "operations per frame")
@@ -58,7 +56,6 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.IntVar(&o.Runs, "runs", 3, "runs of each measurement; medians are reported")
 	f.Float64Var(&o.Rate, "rate", 0, "operations per second of an open-loop run; 0 is closed-loop")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
-	f.StringVar(&o.Profile, "profile", "", "directory for CPU profiles of the nodes that are started")
 	if err := f.Parse(args); err != nil {
 		return Options{}, err
 	}

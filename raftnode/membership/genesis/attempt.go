@@ -21,8 +21,9 @@ type Attempt struct {
 
 // NewAttempt starts a try of the node self for the electorate e, with itself as
 // the founder unless the acceptors tell of an earlier one. last is the highest
-// ballot that self knows of, its own acceptor's included: a node must never use a
-// ballot twice.
+// ballot that self knows of, its own acceptor's included. A ballot must never be
+// used twice: before anybody else is asked, self's own acceptor must have granted
+// the first phase, durably.
 func NewAttempt(self Node, e Electorate, last Ballot) *Attempt {
 	return &Attempt{
 		ballot:   Ballot{Round: last.Round + 1, Proposer: self.ID},

@@ -128,6 +128,10 @@ func (n *modelNode) propose() {
 		last = n.highest
 	}
 	t := NewAttempt(me, e, last)
+	own, ok := n.prepare(t)
+	if !ok || !own.Granted {
+		return
+	}
 	n.attempt, n.electors = t, e
 	for _, v := range e.Heard {
 		to := n.w.byAddr(v.Addr)
