@@ -26,8 +26,6 @@ const (
 	// split, so maxFrame holds the largest one.
 	frameTarget = 64 << 10
 	maxFrame    = frameTarget + storage.MaxKeyBytes + storage.MaxValueBytes + 64
-
-	frameExtra = 8
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -119,7 +119,7 @@ func (l *loader) header(src io.Reader) error {
 	}
 	group, encoded := payload.Uvarint(), payload.Bytes()
 	if err := payload.End(); err != nil || kind != frameHeader {
-		return fmt.Errorf("%w: header of kind %d: %v", ErrSnapshot, kind, err)
+		return fmt.Errorf("%w: header of kind %d", errors.Join(ErrSnapshot, err), kind)
 	}
 	if group != uint64(l.group) {
 		return fmt.Errorf("%w: it is of group %d", ErrSnapshot, group)
@@ -182,7 +182,7 @@ func (l *loader) trailer(payload *codec.Reader, src io.Reader) error {
 		return fmt.Errorf("%w: %d items with digest %#x, of %d with %#x", ErrSnapshot, l.count, l.digest, count, digest)
 	}
 	if n, err := io.ReadFull(src, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: data behind the trailer: %v", ErrSnapshot, err)
+		return fmt.Errorf("%w: data behind the trailer", errors.Join(ErrSnapshot, err))
 	}
 	return l.flush()
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// ErrUnknownNode: a link names a node that was not added.
+// ErrUnknownNode means that a link names a node that was not added.
 var ErrUnknownNode = errors.New("node is not part of the network")
 
 // Endpoint is how a Network reaches one node.

@@ -209,6 +209,6 @@ func (c *Cluster) close() {
 		return
 	}
 	for _, n := range c.nodes {
-		c.t.Logf("end of the log of %s:\n%s", n.Name, n.LogTail(60))
+		c.t.Logf("end of the log of %s:\n%s", n.Name, n.LogTail(25))
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // group parses "leader voter voter+ | follower follower+": a plus sign is a server
 // that answers, runs the group and is caught up, "~" one that answers and lags,
-// "?" one that answers and does not run it; without a sign it is silent.
+// "?" one that answers and does not run it; without a sign it is silent. "!" says
+// that the leader cannot hand over any more.
 func group(text string) replicas {
 	have := replicas{health: map[string]health{}}
 	text, have.stuck = strings.ReplaceAll(text, "!", ""), strings.Contains(text, "!")

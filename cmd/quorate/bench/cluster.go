@@ -185,14 +185,9 @@ func (c *cluster) stop() {
 		_ = n.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	for _, n := range c.nodes {
-		done := make(chan error, 1)
-		go func() { done <- n.cmd.Wait() }()
-		select {
-		case <-done:
-		case <-time.After(10 * time.Second):
-			_ = n.cmd.Process.Kill()
-			<-done
-		}
+		kill := time.AfterFunc(10*time.Second, func() { _ = n.cmd.Process.Kill() })
+		_ = n.cmd.Wait() // how a node ends is of no interest any more
+		kill.Stop()
 		_ = n.log.Close()
 	}
 	_ = os.RemoveAll(c.dir)
