@@ -34,11 +34,12 @@ fuzz:
 		done; \
 	done
 
+# Replica groups and whole memberships in virtual time, under random faults.
 sim:
-	go test -timeout 60m -v ./e2e/sim -sim.runs 200 -sim.minutes 10
+	go test -timeout 60m -v -run Random ./raftnode -chaos 100
+	go test -timeout 60m -v ./raftnode/membership -rounds 20
 
 e2e:
-	cd e2e/js && npm ci
 	go test -timeout 30m -v ./e2e -e2e.full
 
 bench: build

@@ -25,6 +25,9 @@ var (
 // busy.
 const patience = 90 * time.Second
 
+// secret is the JWT_SECRET of clusters with authentication.
+const secret = "a-secret-of-more-than-thirty-two-bytes"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *seed == 0 {
@@ -81,6 +84,12 @@ func settle(t *testing.T, c *harness.Cluster, load *harness.Load) {
 	c.AwaitFormed()
 	load.AwaitProgress(t, 20, patience)
 	load.Stop()
+	checkNow(t, c, load)
+}
+
+// checkNow checks a load that has ended against every running node.
+func checkNow(t *testing.T, c *harness.Cluster, load *harness.Load) {
+	t.Helper()
 	c.AwaitEqual()
 	states := make(map[string]model.State)
 	for _, n := range c.Running() {
