@@ -133,7 +133,7 @@ func (n *Node) open() (err error) {
 	n.cfg.Membership.NodeID, n.cfg.Membership.Incarnation = identity.NodeID, identity.Incarnation
 	n.agent, err = membership.New(n.cfg.Membership, membership.Deps{
 		Logger: n.log, Host: n.host, Mux: n.mux, Identity: n.deps.Store, Place: placement.Plan,
-		Physical: n.deps.Physical, Registerer: n.deps.Registerer,
+		Stored: n.wal.Groups, Physical: n.deps.Physical, Registerer: n.deps.Registerer,
 	})
 	if err != nil {
 		return fmt.Errorf("open membership: %w", err)
