@@ -81,7 +81,9 @@ func startWriters(t *testing.T, n *harness.Node, perLevel int) *lonelyWriters {
 			op := harness.Put("1", "lonely", keyOfGroup(uint32(1+i%6)), "v", at)
 			op.WriteConcern = level
 			w.clients, w.count = append(w.clients, c), w.count+1
-			go func() { w.results <- c.Write(ctx, &protocol.OpBatch{Ops: []protocol.ClientOp{op}, TimeoutMillis: timeout}) }()
+			go func() {
+				w.results <- c.Write(ctx, &protocol.OpBatch{Ops: []protocol.ClientOp{op}, TimeoutMillis: timeout})
+			}()
 		}
 	}
 	return w
