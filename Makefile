@@ -39,7 +39,9 @@ sim:
 	go test -timeout 60m -v -run Random ./raftnode -chaos 100
 	go test -timeout 60m -v ./raftnode/membership -rounds 20
 
+# The full set wants Node.js and npm, for the script in e2e/js.
 e2e:
+	cd e2e/js && npm install
 	go test -timeout 30m -v ./e2e -e2e.full
 
 bench: build

@@ -17,7 +17,7 @@ import (
 
 var (
 	full   = flag.Bool("e2e.full", false, "run the full set, and assert the stated time limits")
-	binary = flag.String("e2e.binary", "", "server to test; empty builds one")
+	server = flag.String("e2e.binary", "", "server to test; empty builds one")
 	seed   = flag.Int64("e2e.seed", 0, "seed of the random choices; 0 takes one from the clock")
 )
 
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if *binary != "" {
+	if *server != "" {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "quorate-e2e-")
@@ -47,14 +47,14 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if *binary, err = harness.Build(context.Background(), dir); err != nil {
+	if *server, err = harness.Build(context.Background(), dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-func config() harness.Config { return harness.Config{Binary: *binary} }
+func config() harness.Config { return harness.Config{Binary: *server} }
 
 // onlyFull skips what the short run has no time for.
 func onlyFull(t *testing.T) {

@@ -31,7 +31,7 @@ func TestAnyOrderOfStartsMakesOneCluster(t *testing.T) {
 			}
 			for _, i := range rng.Perm(3) {
 				c.Nodes()[i].Start()
-				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond) // part of the scenario
+				<-time.After(time.Duration(rng.IntN(1500)) * time.Millisecond) // part of the scenario
 			}
 			victim := c.Nodes()[rng.IntN(3)]
 			if rng.IntN(2) == 0 {

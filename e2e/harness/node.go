@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,9 @@ type Node struct {
 	Name string
 	// Alone starts the node without seeds: it founds a cluster of its own.
 	Alone bool
+	// Env has further variables of this node, NAME=value; they win over the
+	// cluster's.
+	Env []string
 
 	cluster        *Cluster
 	dir            string
@@ -104,7 +108,7 @@ func (n *Node) env() []string {
 	} else {
 		env = append(env, "SERVICE_NO_AUTH=true")
 	}
-	return append(env, cfg.Env...)
+	return slices.Concat(env, cfg.Env, n.Env)
 }
 
 // Running reports whether the process runs; a paused one does.
@@ -205,6 +209,9 @@ func (n *Node) URL() string { return "ws://" + n.clientAddr() + "/ws" }
 
 // PeerAddr is where the node's cluster port listens.
 func (n *Node) PeerAddr() string { return net.JoinHostPort(backHost(), strconv.Itoa(n.peerPort)) }
+
+// Dir is the node's directory; its store is service.db there.
+func (n *Node) Dir() string { return n.dir }
 
 // PID is the number of the process.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
