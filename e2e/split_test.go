@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -182,6 +183,8 @@ func TestSlowLinksElectRarely(t *testing.T) {
 	cfg := config()
 	cfg.Proxied = true
 	c := harness.Start(t, cfg, 3)
+	// Planned handovers raise terms too.
+	harness.Eventually(t, patience, "leaders on all nodes", func() error { return spread(c) })
 	load := harness.StartLoad(c, harness.LoadConfig{Seed: *seed})
 	for _, n := range c.Network.Nodes() {
 		require.NoError(t, c.Network.Isolate(n, fault.Conditions{Delay: 200 * time.Millisecond, Jitter: 20 * time.Millisecond}))
@@ -196,6 +199,20 @@ func TestSlowLinksElectRarely(t *testing.T) {
 		}
 	}
 	settle(t, c, load)
+}
+
+// spread says which node leads fewer than two groups.
+func spread(c *harness.Cluster) error {
+	all, err := c.Statuses()
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if n := s.Leading(); n < 2 {
+			return fmt.Errorf("%s leads %d groups", s.NodeID, n)
+		}
+	}
+	return nil
 }
 
 // terms is the greatest term of each group.

@@ -60,9 +60,11 @@ func TestBatchesThatWaitTogetherHaveEachItemOnceWithItsLatestValue(t *testing.T)
 	if len(store.batches) != 1 || len(store.batches[0].Items) != 5 || store.batches[0].Mark.Index != 30 {
 		t.Fatalf("batches %+v, want one of five items at 30", store.batches)
 	}
-	for i, it := range store.batches[0].Items {
-		if i > 0 && store.batches[0].Items[i-1].Key.Bytes >= it.Key.Bytes {
-			t.Errorf("items are not sorted: %v", store.batches[0].Items)
+	for _, it := range store.batches[0].Items {
+		key := it.Key.Bytes[len(it.Key.Bytes)-1:]
+		latest := map[string]string{"0": "25", "1": "26", "2": "27", "3": "28", "4": "29"}[key]
+		if !bytes.HasSuffix(it.Value, record(latest, ts(0, 0)).Value) {
+			t.Errorf("item %s has value %q, want %s", key, it.Value, latest)
 		}
 	}
 	rec, ok, err := r.machine.Get("m", "4")

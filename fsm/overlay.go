@@ -23,6 +23,8 @@ type cell struct {
 	// pos; zero when the store holds that change.
 	cut uint64
 	pos int
+	// taken is the number of the last merge that took the cell; of the flusher only.
+	taken uint64
 	// prev and next link the clean cells.
 	prev, next *cell
 }
@@ -49,6 +51,8 @@ type overlay struct {
 	clean  cache
 	// pending is the number of items in open and sealed.
 	pending atomic.Int64
+	// merges counts the merges; of the flusher only.
+	merges uint64
 }
 
 func (o *overlay) reset() {
@@ -121,17 +125,23 @@ func (o *overlay) oldest(limit int) []batch {
 	return slices.Clone(o.sealed[:n])
 }
 
-// merge returns the latest change of each item in the batches, sorted by key.
-func merge(batches []batch) []storage.Item {
+// merge returns the latest change of each item in the batches. A dirty item has one
+// cell in all of them, in which number, new with every merge, marks what was taken.
+func merge(batches []batch, number uint64) []storage.Item {
 	n := 0
 	for _, b := range batches {
 		n += len(b.items)
 	}
 	items := make([]storage.Item, 0, n)
-	for _, b := range batches {
-		items = append(items, b.items...)
+	for _, b := range slices.Backward(batches) {
+		for i, c := range b.cells {
+			if c.taken != number {
+				c.taken = number
+				items = append(items, b.items[i])
+			}
+		}
 	}
-	return latest(items)
+	return items
 }
 
 // latest sorts items by key and keeps of each key the last one.

@@ -35,7 +35,8 @@ func (m *Machine) Oldest(limit int) (storage.Batch, int) {
 	case 1:
 		return storage.Batch{Group: m.group, Items: sealed[0].items, Mark: sealed[0].mark}, 1
 	}
-	return storage.Batch{Group: m.group, Items: merge(sealed), Mark: sealed[len(sealed)-1].mark}, len(sealed)
+	m.overlay.merges++
+	return storage.Batch{Group: m.group, Items: merge(sealed, m.overlay.merges), Mark: sealed[len(sealed)-1].mark}, len(sealed)
 }
 
 // Written implements writebehind.Source.

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"flag"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -29,10 +30,19 @@ func openAt(t *testing.T, path string) *Store {
 	return s
 }
 
+// TestStoreConforms runs the suite with a journal that takes everything, and with
+// ones that are merged all the time and now and then.
 func TestStoreConforms(t *testing.T) {
+	for _, journal := range []int{0, 1, 5000} {
+		t.Run(fmt.Sprintf("journal=%d", journal), func(t *testing.T) { conforms(t, journal) })
+	}
+}
+
+func conforms(t *testing.T, journalBytes int) {
 	paths := map[storage.Store]string{}
 	open := func(t *testing.T, path string) storage.Store {
-		s := openAt(t, path)
+		s, err := Open(Config{Path: path, JournalBytes: journalBytes}, deps())
+		must(t, err)
 		paths[s] = path
 		return s
 	}

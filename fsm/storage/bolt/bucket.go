@@ -13,24 +13,24 @@ import (
 
 // formatVersion is what this build writes, and the newest it reads.
 //
-//	1: buckets store, meta, groups and g/<group>/<generation> as below
+//	1: buckets store, meta, groups, j/<number> and g/<group>/<generation> as below
 const formatVersion = 1
 
 // The buckets beside those of the generations.
 var (
-	// storeBucket holds the format version.
+	// storeBucket holds the format version and the number of the last commit that
+	// changed what a Reader sees; its sequence numbers the generations.
 	storeBucket = []byte("store")
 	// metaBucket holds the node-level documents by name.
 	metaBucket = []byte("meta")
-	// groupsBucket holds the current generation of each group.
+	// groupsBucket holds the current generation of each group and its mark.
 	groupsBucket = []byte("groups")
 )
 
+// The keys in storeBucket.
 var (
 	formatKey = []byte("format")
-	// markKey is the mark's key in the bucket of a generation. Items lie behind it,
-	// because their keys begin with a section, which is never 0.
-	markKey = []byte{0}
+	commitKey = []byte("commit")
 )
 
 // generationPrefix begins the names of all generation buckets, and crcSize the
@@ -71,6 +71,9 @@ func initialize(tx *bbolt.Tx) error {
 		}
 	}
 	if _, err := tx.CreateBucket(storeBucket); err != nil {
+		return err
+	}
+	if err := putSequence(tx, 0); err != nil {
 		return err
 	}
 	return openBucket(tx, storeBucket).put(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
@@ -124,18 +127,6 @@ func (b bucket) checksum(key, value []byte) uint32 {
 	sum := crc32.Update(b.seed, castagnoli, length[:])
 	sum = crc32.Update(sum, castagnoli, key)
 	return crc32.Update(sum, castagnoli, value)
-}
-
-func (b bucket) mark() (storage.Mark, error) {
-	encoded, err := b.get(markKey)
-	if encoded == nil || err != nil {
-		return storage.Mark{}, err
-	}
-	return storage.DecodeMark(encoded)
-}
-
-func (b bucket) putMark(m storage.Mark) error {
-	return b.put(markKey, storage.AppendMark(nil, m))
 }
 
 // putItems stores items; a nil value deletes.

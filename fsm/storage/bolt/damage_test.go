@@ -27,7 +27,9 @@ type damaged struct {
 func newDamaged(t *testing.T) *damaged {
 	t.Helper()
 	path := tempPath(t)
-	d := &damaged{Store: openAt(t, path), want: map[string]string{}}
+	s, err := Open(Config{Path: path, JournalBytes: 1}, deps())
+	must(t, err)
+	d := &damaged{Store: s, want: map[string]string{}}
 	var items []storage.Item
 	for i := range 400 {
 		it := record(fmt.Sprintf("key-%03d", i), fmt.Sprintf("<value of %03d>", i))
@@ -36,7 +38,7 @@ func newDamaged(t *testing.T) *damaged {
 		d.digest += storage.ItemHash(it.Key, it.Value)
 	}
 	must(t, d.Write([]storage.Batch{{Group: 1, Items: items, Mark: storage.Mark{Index: 1, Digest: d.digest}}}))
-	var err error
+	d.settle(t)
 	d.file, err = os.OpenFile(path, os.O_RDWR, 0)
 	must(t, err)
 	d.content, err = os.ReadFile(path)
@@ -47,6 +49,14 @@ func newDamaged(t *testing.T) *damaged {
 		must(t, d.Close())
 	})
 	return d
+}
+
+// settle writes until everything is in its place and no journal is left.
+func (s *Store) settle(t *testing.T) {
+	t.Helper()
+	for v := s.views.Load().latest; v.frozen != nil || v.active.bytes > 0; v = s.views.Load().latest {
+		must(t, s.Write(nil))
+	}
 }
 
 // flip flips a bit and returns what undoes it.
@@ -62,6 +72,29 @@ func (d *damaged) flip(t *testing.T, offset int64, bit byte) (undo func()) {
 	}
 	write()
 	return write
+}
+
+// flipAt flips a bit at a distance from every copy of a value in the file: pages that
+// are free now may hold some.
+func (d *damaged) flipAt(t *testing.T, value string, distance int, bit byte) (undo func()) {
+	t.Helper()
+	var undos []func()
+	for from := 0; ; {
+		at := bytes.Index(d.content[from:], []byte(value))
+		if at < 0 {
+			break
+		}
+		undos = append(undos, d.flip(t, int64(from+at+distance), bit))
+		from += at + 1
+	}
+	if len(undos) == 0 {
+		t.Fatalf("%q is not in the file", value)
+	}
+	return func() {
+		for _, undo := range undos {
+			undo()
+		}
+	}
 }
 
 // readAll reads everything in both ways. It fails the test on a wrong value, and
@@ -108,13 +141,9 @@ func TestADamagedValueIsCorruptAndNeverWrong(t *testing.T) {
 	for i := 0; i < len(d.want); i += 10 {
 		key := fmt.Sprintf("key-%03d", i)
 		value := d.want[key]
-		at := bytes.LastIndex(d.content, []byte(value))
-		if at < 0 {
-			t.Fatalf("value of %s is not in the file", key)
-		}
 		// Its bytes, and the checksum in front of them.
-		for _, offset := range []int{at, at + len(value) - 1, at - 1, at - crcSize} {
-			undo := d.flip(t, int64(offset), 1<<(tested%8))
+		for _, offset := range []int{0, len(value) - 1, -1, -crcSize} {
+			undo := d.flipAt(t, value, offset, 1<<(tested%8))
 			r, err := d.NewReader()
 			must(t, err)
 			got, err := r.Get(1, storage.Key{Section: storage.SectionRecords, Bytes: key})
@@ -132,6 +161,20 @@ func TestADamagedValueIsCorruptAndNeverWrong(t *testing.T) {
 	}
 	if d.readAll(t, "repaired") {
 		t.Error("damage noticed after it was undone")
+	}
+}
+
+func TestADamagedJournalIsRefusedAtOpen(t *testing.T) {
+	path := tempPath(t)
+	s := openAt(t, path)
+	must(t, s.Write([]storage.Batch{{Group: 1, Items: []storage.Item{record("key", "<the value>")}, Mark: storage.Mark{Index: 1}}}))
+	must(t, s.Close())
+	content, err := os.ReadFile(path)
+	must(t, err)
+	content[bytes.LastIndex(content, []byte("<the value>"))] ^= 4
+	must(t, os.WriteFile(path, content, fileMode))
+	if _, err := Open(Config{Path: path}, deps()); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("error %v, want ErrCorrupt", err)
 	}
 }
 

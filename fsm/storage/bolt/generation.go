@@ -3,8 +3,6 @@ package bolt
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -18,65 +16,64 @@ func generationName(group uint32, generation uint64) []byte {
 	return fmt.Appendf(nil, "%s%08x/%016x", generationPrefix, group, generation)
 }
 
+// currentGeneration returns the number of a group's current generation, and the
+// mark of the state that it and the layers over it make up; zero if the group has
+// none.
+func currentGeneration(tx *bbolt.Tx, group uint32) (uint64, storage.Mark, error) {
+	stored, err := openBucket(tx, groupsBucket).get(groupKey(group))
+	if stored == nil || err != nil {
+		return 0, storage.Mark{}, err
+	}
+	if len(stored) < 8 {
+		return 0, storage.Mark{}, fmt.Errorf("generation of group %d: %w", group, storage.ErrCorrupt)
+	}
+	mark, err := storage.DecodeMark(stored[8:])
+	return binary.BigEndian.Uint64(stored), mark, err
+}
+
+// setCurrent makes a generation the current one, with the mark of the group.
+func setCurrent(tx *bbolt.Tx, group uint32, generation uint64, mark storage.Mark) error {
+	return openBucket(tx, groupsBucket).put(groupKey(group), storage.AppendMark(binary.BigEndian.AppendUint64(nil, generation), mark))
+}
+
 // current returns the bucket of a group's current generation; the zero bucket if
 // the group has none.
 func current(tx *bbolt.Tx, group uint32) (bucket, error) {
-	generation, err := openBucket(tx, groupsBucket).get(groupKey(group))
-	if generation == nil || err != nil {
+	generation, _, err := currentGeneration(tx, group)
+	if generation == 0 || err != nil {
 		return bucket{}, err
 	}
-	name, err := currentName(groupKey(group), generation)
-	if err != nil {
-		return bucket{}, err
-	}
-	b := openBucket(tx, name)
+	b := openBucket(tx, generationName(group, generation))
 	if b.b == nil {
 		return bucket{}, fmt.Errorf("generation of group %d is missing: %w", group, storage.ErrCorrupt)
 	}
 	return b, nil
 }
 
-// currentName is the bucket that an item of the groups bucket points to.
-func currentName(key, generation []byte) ([]byte, error) {
-	if len(key) != 4 || len(generation) != 8 {
-		return nil, fmt.Errorf("generation of group %x: %w", key, storage.ErrCorrupt)
+// generationOrNew moves a group to mark and returns its current generation, made
+// now for a group without one.
+func generationOrNew(tx *bbolt.Tx, group uint32, mark storage.Mark) (uint64, error) {
+	generation, _, err := currentGeneration(tx, group)
+	if err != nil {
+		return 0, err
 	}
-	return generationName(binary.BigEndian.Uint32(key), binary.BigEndian.Uint64(generation)), nil
-}
-
-// currentOrNew is current, with a first generation made for a group without one.
-func currentOrNew(tx *bbolt.Tx, group uint32) (bucket, error) {
-	b, err := current(tx, group)
-	if b.b != nil || err != nil {
-		return b, err
-	}
-	generation := nextGeneration(tx, group)
-	if err := setCurrent(tx, group, generation); err != nil {
-		return bucket{}, err
-	}
-	name := generationName(group, generation)
-	if _, err := tx.CreateBucket(name); err != nil {
-		return bucket{}, err
-	}
-	return openBucket(tx, name), nil
-}
-
-func setCurrent(tx *bbolt.Tx, group uint32, generation uint64) error {
-	return openBucket(tx, groupsBucket).put(groupKey(group), binary.BigEndian.AppendUint64(nil, generation))
-}
-
-// nextGeneration is above every generation of the group that is in the file.
-func nextGeneration(tx *bbolt.Tx, group uint32) uint64 {
-	prefix := fmt.Sprintf("%s%08x/", generationPrefix, group)
-	c := tx.Cursor()
-	newest := uint64(0)
-	for name, _ := c.Seek([]byte(prefix)); strings.HasPrefix(string(name), prefix); name, _ = c.Next() {
-		// Whatever else lies there is not a generation.
-		if generation, err := strconv.ParseUint(string(name[len(prefix):]), 16, 64); err == nil {
-			newest = max(newest, generation)
+	if generation == 0 {
+		if generation, err = newGeneration(tx, group); err != nil {
+			return 0, err
 		}
 	}
-	return newest + 1
+	return generation, setCurrent(tx, group, generation, mark)
+}
+
+// newGeneration makes the bucket of a generation. No number is ever used twice: the
+// journals may still hold items of dropped generations.
+func newGeneration(tx *bbolt.Tx, group uint32) (uint64, error) {
+	generation, err := tx.Bucket(storeBucket).NextSequence()
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.CreateBucket(generationName(group, generation))
+	return generation, err
 }
 
 // replacer fills a new generation.
@@ -90,13 +87,14 @@ type replacer struct {
 // Replace implements storage.Store.
 func (s *Store) Replace(group uint32) (storage.Replacer, error) {
 	r := &replacer{store: s, group: group}
-	err := s.update("replace", func(tx *bbolt.Tx) error {
-		r.generation = nextGeneration(tx, group)
+	err := s.update("replace", func(tx *bbolt.Tx) (err error) {
+		if r.generation, err = newGeneration(tx, group); err != nil {
+			return err
+		}
 		r.name = generationName(group, r.generation)
 		// Before the bucket can be seen, so that the sweeper does not take it.
 		s.setLoading(r.name, true)
-		_, err := tx.CreateBucket(r.name)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -117,10 +115,10 @@ func (r *replacer) Put(items []storage.Item) error {
 // Commit implements storage.Replacer.
 func (r *replacer) Commit(mark storage.Mark) error {
 	err := r.store.update("replace", func(tx *bbolt.Tx) error {
-		if err := openBucket(tx, r.name).putMark(mark); err != nil {
+		if err := setCurrent(tx, r.group, r.generation, mark); err != nil {
 			return err
 		}
-		return setCurrent(tx, r.group, r.generation)
+		return r.store.forget(tx, r.group)
 	})
 	r.end()
 	return err

@@ -1,7 +1,7 @@
 package bolt
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -9,15 +9,53 @@ import (
 	"github.com/quorate/quorate/fsm/storage"
 )
 
-// reader implements storage.Reader over a read transaction.
+// reader implements storage.Reader over a read transaction and the layers that
+// belong to it.
 type reader struct {
-	tx *bbolt.Tx
+	tx   *bbolt.Tx
+	view *view
 	// bucket is that of group, when found is set; a Reader mostly serves one group.
 	bucket bucket
 	group  uint32
 	found  bool
 	// key is scratch space.
 	key []byte
+}
+
+// NewReader implements storage.Store. A view that belongs to the transaction is
+// missing only if two commits ended while it was begun; then it is begun again.
+func (s *Store) NewReader() (storage.Reader, error) {
+	for {
+		r, err := s.tryReader()
+		if err != nil {
+			return nil, fmt.Errorf("open view: %w", classify(err))
+		}
+		if r.view != nil {
+			return r, nil
+		}
+		if err := r.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Store) tryReader() (r *reader, err error) {
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	defer faultsPanic()()
+	defer guard(&err, nil)
+	n, err := sequence(tx)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{tx: tx, view: s.views.Load().of(n)}, nil
 }
 
 func (r *reader) current(group uint32) (bucket, error) {
@@ -35,10 +73,7 @@ func (r *reader) current(group uint32) (bucket, error) {
 func (r *reader) Mark(group uint32) (mark storage.Mark, err error) {
 	defer faultsPanic()()
 	defer guard(&err, nil)
-	b, err := r.current(group)
-	if err == nil {
-		mark, err = b.mark()
-	}
+	_, mark, err = currentGeneration(r.tx, group)
 	if err != nil {
 		return storage.Mark{}, fmt.Errorf("read mark of group %d: %w", group, err)
 	}
@@ -47,6 +82,12 @@ func (r *reader) Mark(group uint32) (mark storage.Mark, err error) {
 
 // Get implements storage.Reader.
 func (r *reader) Get(group uint32, key storage.Key) (value []byte, err error) {
+	if value, found := r.view.active.get(group, key); found {
+		return value, nil
+	}
+	if value, found := r.view.frozen.get(group, key); found {
+		return value, nil
+	}
 	defer faultsPanic()()
 	defer guard(&err, nil)
 	b, err := r.current(group)
@@ -58,36 +99,6 @@ func (r *reader) Get(group uint32, key storage.Key) (value []byte, err error) {
 		return nil, fmt.Errorf("read item of group %d: %w", group, err)
 	}
 	return value, nil
-}
-
-// Scan implements storage.Reader.
-func (r *reader) Scan(group uint32, section storage.Section, prefix, from string, fn func(string, []byte) bool) (err error) {
-	foreign := false
-	defer faultsPanic()()
-	defer guard(&err, &foreign)
-	b, err := r.current(group)
-	if err != nil {
-		return fmt.Errorf("scan group %d: %w", group, err)
-	}
-	if b.b == nil {
-		return nil
-	}
-	within := appendKey(nil, storage.Key{Section: section, Bytes: prefix})
-	c := b.b.Cursor()
-	first := appendKey(nil, storage.Key{Section: section, Bytes: max(prefix, from)})
-	for key, stored := c.Seek(first); bytes.HasPrefix(key, within); key, stored = c.Next() {
-		value, err := b.open(key, stored)
-		if err != nil {
-			return fmt.Errorf("scan group %d: %w", group, err)
-		}
-		foreign = true
-		more := fn(string(key[1:]), value)
-		foreign = false
-		if !more {
-			return nil
-		}
-	}
-	return nil
 }
 
 // Close implements storage.Reader.

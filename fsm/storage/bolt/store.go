@@ -1,12 +1,14 @@
 package bolt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -28,7 +30,13 @@ const (
 type Config struct {
 	// Path is the file. It is created if absent; its directory must exist.
 	Path string
+	// JournalBytes is the size of the journal at which its items begin to move to
+	// their places; zero is DefaultJournalBytes. Up to twice as much is in memory.
+	JournalBytes int
 }
+
+// DefaultJournalBytes is 32 MiB.
+const DefaultJournalBytes = 32 << 20
 
 // Deps are what a Store works with.
 type Deps struct {
@@ -38,8 +46,11 @@ type Deps struct {
 // Store implements storage.Store in a bbolt file. It owns a goroutine, which
 // empties abandoned generations until Close.
 type Store struct {
-	db     *bbolt.DB
-	logger hclog.Logger
+	db           *bbolt.DB
+	logger       hclog.Logger
+	journalBytes int
+	// views change in the transactions that change what Readers see.
+	views atomic.Pointer[views]
 
 	// mu protects the fields below.
 	mu sync.Mutex
@@ -89,7 +100,10 @@ func openStore(cfg Config, deps Deps, file openFile) (*Store, error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	s := &Store{db: db, logger: deps.Logger.Named("store"), loading: map[string]bool{}, sweep: make(chan struct{}, 1)}
+	s := &Store{
+		db: db, logger: deps.Logger.Named("store"), journalBytes: cmp.Or(cfg.JournalBytes, DefaultJournalBytes),
+		loading: map[string]bool{}, sweep: make(chan struct{}, 1),
+	}
 	if err := s.prepare(filepath.Dir(cfg.Path)); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -107,6 +121,9 @@ func (s *Store) prepare(dir string) error {
 	})
 	if err == nil && fresh {
 		err = s.update("initialize", initialize)
+	}
+	if err == nil {
+		err = s.view(s.load)
 	}
 	if err != nil {
 		return err
@@ -138,45 +155,13 @@ func classify(err error) error {
 	}
 }
 
-// NewReader implements storage.Store.
-func (s *Store) NewReader() (storage.Reader, error) {
-	tx, err := s.db.Begin(false)
-	if err != nil {
-		return nil, fmt.Errorf("open view: %w", classify(err))
-	}
-	return &reader{tx: tx}, nil
-}
-
-// Write implements storage.Store.
-func (s *Store) Write(batches []storage.Batch) error {
-	if err := storage.CheckBatches(batches); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return s.update("write", func(tx *bbolt.Tx) error {
-		for _, b := range batches {
-			if err := writeBatch(tx, b); err != nil {
-				return fmt.Errorf("group %d: %w", b.Group, err)
-			}
-		}
-		return nil
-	})
-}
-
-func writeBatch(tx *bbolt.Tx, batch storage.Batch) error {
-	b, err := currentOrNew(tx, batch.Group)
-	if err != nil {
-		return err
-	}
-	if err := b.putItems(batch.Items); err != nil {
-		return err
-	}
-	return b.putMark(batch.Mark)
-}
-
 // Drop implements storage.Store.
 func (s *Store) Drop(group uint32) error {
 	err := s.update("drop", func(tx *bbolt.Tx) error {
-		return tx.Bucket(groupsBucket).Delete(groupKey(group))
+		if err := tx.Bucket(groupsBucket).Delete(groupKey(group)); err != nil {
+			return err
+		}
+		return s.forget(tx, group)
 	})
 	s.wakeSweeper()
 	return err

@@ -1,7 +1,9 @@
 package bolt
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.etcd.io/bbolt"
@@ -87,14 +89,13 @@ func shrink(tx *bbolt.Tx, name []byte) error {
 // filled; nil if there is none.
 func (s *Store) abandoned(tx *bbolt.Tx) ([]byte, error) {
 	live := map[string]bool{}
-	groups := openBucket(tx, groupsBucket)
-	err := groups.b.ForEach(func(key, _ []byte) error {
-		generation, err := groups.get(key)
-		if err != nil {
-			return err
+	err := tx.Bucket(groupsBucket).ForEach(func(key, _ []byte) error {
+		if len(key) != 4 {
+			return fmt.Errorf("group %x: %w", key, storage.ErrCorrupt)
 		}
-		name, err := currentName(key, generation)
-		live[string(name)] = true
+		group := binary.BigEndian.Uint32(key)
+		generation, _, err := currentGeneration(tx, group)
+		live[string(generationName(group, generation))] = true
 		return err
 	})
 	if err != nil {

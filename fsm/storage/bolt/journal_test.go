@@ -1,0 +1,106 @@
+package bolt
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
+
+// journals lists the buckets of the layers in the file.
+func (s *Store) journals(t *testing.T) (names []string) {
+	t.Helper()
+	must(t, s.view(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			if strings.HasPrefix(string(name), journalPrefix) {
+				names = append(names, string(name))
+			}
+			return nil
+		})
+	}))
+	return names
+}
+
+func (s *Store) get(t *testing.T, group uint32, key string) string {
+	t.Helper()
+	r, err := s.NewReader()
+	must(t, err)
+	defer r.Close()
+	value, err := r.Get(group, storage.Key{Section: storage.SectionRecords, Bytes: key})
+	must(t, err)
+	return string(value)
+}
+
+// TestJournalsAreMergedWhileWritesGoOn reopens the store in the middle of merges, as
+// it does not matter to the file whether it was closed.
+func TestJournalsAreMergedWhileWritesGoOn(t *testing.T) {
+	const keys, rounds = 997, 60
+	path := tempPath(t)
+	cfg := Config{Path: path, JournalBytes: 20_000}
+	s, err := Open(cfg, deps())
+	must(t, err)
+	want := map[string]string{}
+	frozen := 0
+	for n := range rounds {
+		b := storage.Batch{Group: 1, Mark: storage.Mark{Index: uint64(n + 1)}}
+		for i := range 100 {
+			key, value := fmt.Sprint((n*100+i*7)%keys), fmt.Sprintf("%d of %d", i, n)
+			it := record(key, value)
+			if want[key] = value; i%10 == 3 {
+				it.Value = nil
+				delete(want, key)
+			}
+			b.Items = append(b.Items, it)
+		}
+		must(t, s.Write([]storage.Batch{b}))
+		if s.views.Load().latest.frozen != nil {
+			frozen++
+		}
+		if names := s.journals(t); len(names) > 2 {
+			t.Fatalf("journals %q, want at most two", names)
+		}
+		if n%7 == 0 {
+			must(t, s.Close())
+			s, err = Open(cfg, deps())
+			must(t, err)
+		}
+	}
+	defer func() { must(t, s.Close()) }()
+	if frozen == 0 || s.views.Load().latest.active.number < 3 {
+		t.Errorf("%d rounds in a merge, %d journals: the test does not merge", frozen, s.views.Load().latest.active.number)
+	}
+	for i := range keys {
+		if got := s.get(t, 1, fmt.Sprint(i)); got != want[fmt.Sprint(i)] {
+			t.Errorf("key %d is %q, want %q", i, got, want[fmt.Sprint(i)])
+		}
+	}
+	s.journalBytes = 1
+	s.settle(t)
+	if names := s.journals(t); len(names) > 0 {
+		t.Errorf("journals %q after everything was merged", names)
+	}
+}
+
+func TestItemsOfADroppedGroupDoNotComeBackWithTheNextOne(t *testing.T) {
+	path := tempPath(t)
+	s := openAt(t, path)
+	write := func(key string) {
+		must(t, s.Write([]storage.Batch{{Group: 1, Items: []storage.Item{record(key, "v")}, Mark: storage.Mark{Index: 1}}}))
+	}
+	write("old")
+	must(t, s.Drop(1))
+	s.awaitGenerations(t, 0)
+	write("new")
+	must(t, s.Close())
+	s = openAt(t, path)
+	defer s.Close()
+	if got := s.get(t, 1, "old"); got != "" {
+		t.Errorf("a dropped item came back: %q", got)
+	}
+	if got := s.get(t, 1, "new"); got != "v" {
+		t.Errorf("new item is %q", got)
+	}
+}
