@@ -15,6 +15,8 @@ import (
 func runBench(p *process, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The nodes of the floor run as this process does, and as the server does.
+	p.tuneRuntime(0)
 	err := bench.Run(ctx, args, p.stdout, p.stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitOK

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/quorate/quorate"
@@ -18,7 +17,8 @@ func runServer(p *process, args []string) int {
 	if settings == nil {
 		return code
 	}
-	raiseParallelism(p.getenv)
+	// Twice the ceiling of the records in memory, for everything else and for garbage.
+	p.tuneRuntime(2 * int64(min(settings.Server.Storage.Cache.MaxRAMMB, 1<<40)) << 20)
 	stdout := logging.NewLineWriter(p.stdout)
 	logger := logging.New(logging.Config{
 		Filter: settings.LogFilter,
@@ -46,15 +46,6 @@ func runServer(p *process, args []string) int {
 		return p.fail(err)
 	}
 	return exitOK
-}
-
-// raiseParallelism gives small machines more threads than cores. A goroutine in
-// fsync keeps its P, so with as many Ps as cores a busy disk stops everything
-// else; on two cores this tripled the throughput of the log.
-func raiseParallelism(getenv func(string) string) {
-	if getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(8, 2*runtime.NumCPU()))
-	}
 }
 
 // drainOnSignal returns a context that the first SIGTERM or SIGINT ends. A second

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,7 @@ type client struct {
 	nextID  uint64
 	nextKey int
 	frame   []byte
+	batch   protocol.OpBatch
 }
 
 // errRefused is the answer to a batch that was not fully accepted.
@@ -98,7 +100,8 @@ func (c *client) receive(ctx context.Context) (protocol.Message, error) {
 // write sends one batch of n operations and waits for its acknowledgement.
 func (c *client) write(ctx context.Context, n int) error {
 	now := time.Now().UnixMilli()
-	batch := &protocol.OpBatch{Ops: make([]protocol.ClientOp, n), WriteConcern: c.level}
+	batch := &c.batch
+	batch.Ops, batch.WriteConcern = slices.Grow(batch.Ops[:0], n)[:n], c.level
 	for i := range batch.Ops {
 		c.nextID++
 		c.nextKey = (c.nextKey + 1) % c.options.Keys

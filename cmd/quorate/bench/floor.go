@@ -21,6 +21,7 @@ type floorSpec struct {
 	Proposers  int           `json:"proposers"`
 	Batch      int           `json:"batch"`
 	ValueBytes int           `json:"valueBytes"`
+	Keys       int           `json:"keys"`
 	Warmup     time.Duration `json:"warmup"`
 	Duration   time.Duration `json:"duration"`
 }
@@ -54,7 +55,7 @@ func runFloor(ctx context.Context, o *Options, proposers int) (floorResult, erro
 	}
 	for i := range peers {
 		spec := floorSpec{
-			Index: i, Peers: peers, Dir: filepath.Join(dir, fmt.Sprint(i)), Batch: o.Batch, ValueBytes: o.ValueBytes,
+			Index: i, Peers: peers, Dir: filepath.Join(dir, fmt.Sprint(i)), Batch: o.Batch, ValueBytes: o.ValueBytes, Keys: o.Keys,
 			Proposers: proposers / len(peers), Warmup: o.Warmup, Duration: o.Duration,
 		}
 		if i < proposers%len(peers) {

@@ -153,7 +153,7 @@ func (n *floorNode) proposers() []worker {
 			for j := range cmds {
 				count++
 				cmds[j] = command.EncodePut(command.Put{
-					Map: "bench", Key: "c" + strconv.Itoa(i) + "-" + strconv.FormatInt(count%1000, 10),
+					Map: "bench", Key: "c" + strconv.Itoa(i) + "-" + strconv.FormatInt(count%int64(n.spec.Keys), 10),
 					Record: protocol.Record{Value: value, Timestamp: protocol.Timestamp{Millis: count, NodeID: "floor"}},
 				})
 			}

@@ -49,7 +49,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.IntVar(&o.Connections, "connections", 200, "client connections")
 	f.IntVar(&o.Batch, "batch", 10, "operations per frame")
 	f.IntVar(&o.ValueBytes, "value-bytes", 100, "bytes per value")
-	f.IntVar(&o.Keys, "keys", 1000, "distinct keys per connection")
+	f.IntVar(&o.Keys, "keys", 100, "distinct keys per connection")
 	f.StringVar(&o.Level, "level", "", "write concern asked for, such as MEMORY or PERSISTED")
 	f.DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of a run")
 	f.DurationVar(&o.Warmup, "warmup", 2*time.Second, "time before a run that does not count")
