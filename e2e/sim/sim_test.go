@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// shortRuns is the number of histories of an ordinary test run.
+const shortRuns = 6
+
+// TestNothingAcknowledgedIsLost runs random histories of clusters of three to five
+// nodes: writes at all levels, stamped by clients and by the cluster, and faults of
+// machines, network, disks and clocks. In the middle and at the end everything is
+// mended, and then checked:
+//
+//   - every acknowledged write is on every replica, or a later one is;
+//   - nothing is there that was refused or never written;
+//   - unstamped writes took effect once, in an order that agrees with real time;
+//   - replicas are equal, at any time at equal index; no term had two leaders;
+//   - subscribers have seen what the state is;
+//   - a node that was cut off from all others acknowledged nothing that needs them;
+//   - all nodes belong to one cluster and take writes again within 20 s.
+func TestNothingAcknowledgedIsLost(t *testing.T) {
+	runs, seed := *runsFlag, *seedFlag
+	if runs == 0 {
+		runs = shortRuns
+		if seed != 0 {
+			runs = 1
+		}
+	}
+	if seed == 0 {
+		seed = rand.Uint64() >> 1
+	}
+	for i := range runs {
+		seed := seed + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { simulate(t, seed) })
+	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	var w *world
+	began := time.Now()
+	synctest.Test(t, func(*testing.T) {
+		w = newWorld(seed, []int{3, 3, 3, 4, 5}[seed%5])
+		w.live()
+	})
+	if err := w.registers.Check(time.Minute); err != nil {
+		w.problem("registers: %v", err)
+	}
+	w.report(t)
+	sent, acknowledged, unknown := w.history.Count()
+	t.Logf("%d nodes: %d writes, %d acknowledged, %d unknown, %d terms; %.1f s", len(w.machines), sent, acknowledged, unknown, len(w.leaders), time.Since(began).Seconds())
+	if acknowledged < 100 {
+		t.Error("the faults left no room for writes")
+	}
+}
+
+// live is the history of one cluster, from forming to the last check.
+func (w *world) live() {
+	defer func() {
+		for _, m := range w.machines {
+			m.kill()
+		}
+	}()
+	for _, i := range w.rng.Perm(len(w.machines)) {
+		w.machines[i].start()
+		pause(time.Duration(w.rng.IntN(500)) * time.Millisecond)
+	}
+	if !w.converge() {
+		return
+	}
+	for range 2 {
+		if !w.suffer(time.Duration(*minutesFlag) * time.Minute / 2) {
+			return
+		}
+	}
+}
+
+// suffer writes and strikes for a time, then mends everything and checks.
+func (w *world) suffer(length time.Duration) bool {
+	w.stop = make(chan struct{})
+	watchers := w.watchAll()
+	w.startLoad(6)
+	w.observe()
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		w.strike()
+		pause(time.Duration(w.rng.IntN(2500)) * time.Millisecond)
+	}
+	w.note("the end of the faults")
+	w.heal()
+	watchers = append(watchers, w.watchAll()...)
+	pause(3 * time.Second)
+	close(w.stop)
+	w.busy.Wait()
+	// What gave up because of its disk may have done so after the heal.
+	w.heal()
+	if !w.converge() {
+		return false
+	}
+	w.check(watchers)
+	return len(w.problems) == 0
+}
