@@ -11,10 +11,12 @@ import (
 
 // admit judges the stamps of cmds by this node's clock, which is about to propose
 // them. A stamp too far in the future is replaced by the proposer's when the entry
-// is built, and never reaches the clock; every other stamp advances it. The
-// commands are returned, with replacements in a copy.
+// is built, and never reaches the clock; every other stamp advances it. What the
+// hybrid clock has reached is not the future, though the physical clock may have been
+// set back: replacing it would give writes stamps that nothing later can supersede.
+// The commands are returned, with replacements in a copy.
 func (r *Router) admit(cmds []raftnode.Command) ([]raftnode.Command, error) {
-	limit := r.deps.Physical() + hlc.MaxDriftMillis
+	limit := max(r.deps.Physical()+hlc.MaxDriftMillis, r.deps.Clock.Last().Millis)
 	var newest protocol.Timestamp
 	copied := false
 	for i := range cmds {

@@ -50,6 +50,12 @@ type fakeClock struct {
 	newest protocol.Timestamp
 }
 
+func (c *fakeClock) Last() protocol.Timestamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
+}
+
 func (c *fakeClock) Update(ts protocol.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -85,6 +85,7 @@ type Peers interface {
 // Clock is the node's hybrid logical clock.
 type Clock interface {
 	Update(ts protocol.Timestamp)
+	Last() protocol.Timestamp
 }
 
 // Deps are the collaborators of a Router. All are required.

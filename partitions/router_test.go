@@ -196,6 +196,24 @@ func TestAStampFromTheFutureIsReplacedAndTheClockDoesNotFollow(t *testing.T) {
 	}
 }
 
+// A physical clock that was set back must not make the present look like the future.
+func TestWhatTheClusterHasReachedIsNotTheFuture(t *testing.T) {
+	c := newFakeCluster(t, 1)
+	r := c.router(1)
+	c.nodes["n1#1"].clock.Update(protocol.Timestamp{Millis: fakeNow + 3_600_000})
+	list := []Op{op("reached", fakeNow+3_600_000), op("beyond", fakeNow+3_600_001)}
+	_, err := r.Write(deadline(t, 10*time.Second), r.NewSession(), list)
+	require.NoError(t, err)
+	for _, cmds := range c.applied {
+		for _, cmd := range cmds {
+			put, err := command.DecodePut(cmd)
+			require.NoError(t, err)
+			require.Equal(t, put.Key == "beyond", put.Stamped, put.Key)
+		}
+	}
+	require.Len(t, c.keys(t), 2)
+}
+
 func TestAnOperationWithoutTimestampIsStampedOnceHoweverOftenItIsOffered(t *testing.T) {
 	c := newFakeCluster(t, 1)
 	c.fail = func(_ uint32, attempt int) string {

@@ -155,6 +155,17 @@ func (w *world) read(machine any, into model.State) {
 	}
 }
 
+// describe adds the groups of all nodes to the schedule.
+func (w *world) describe() {
+	for _, l := range w.running() {
+		for _, g := range l.node.Host().Groups() {
+			s := g.Status()
+			w.note("%s group %d: %s of term %d, leader %s, commit %d, applied %d, log %d to %d, digest %x, voters %v, nonvoters %v",
+				l.machine.name, s.Group, s.Role, s.Term, s.Leader, s.CommitIndex, s.AppliedIndex, s.FirstLog, s.LastLog, s.Digest, s.Voters, s.Nonvoters)
+		}
+	}
+}
+
 // check compares everything that was acknowledged with every replica, at rest.
 func (w *world) check(watchers []*watcher) {
 	states := w.replicas()
@@ -166,7 +177,11 @@ func (w *world) check(watchers []*watcher) {
 		}
 		delete(states[name], registerMap)
 	}
-	for _, p := range model.Check(w.history, states) {
+	problems := model.Check(w.history, states)
+	if len(problems) > 0 {
+		w.describe()
+	}
+	for _, p := range problems {
 		w.problem("%s", p)
 	}
 	for _, s := range watchers {

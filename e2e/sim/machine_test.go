@@ -24,7 +24,8 @@ type machine struct {
 	// cut counts up when the machine is cut off from all others and when that ends;
 	// odd while it is.
 	cut atomic.Int64
-	// broken is set when a fault of the disk was injected: the node may give up.
+	// broken is set when a fault of the disk was injected into this life: the node may
+	// give up.
 	broken atomic.Bool
 	life   atomic.Pointer[life]
 }
@@ -133,6 +134,7 @@ func (m *machine) config() quorate.NodeConfig {
 
 // start starts a node on a machine that is off.
 func (m *machine) start() {
+	m.broken.Store(false)
 	l := &life{machine: m, ended: make(chan struct{})}
 	node, err := quorate.OpenNode(m.config(), quorate.NodeDeps{
 		Logger:   m.w.logger(m.name),

@@ -36,8 +36,8 @@ type floorResult struct {
 }
 
 // runFloor measures the floor with proposers spread over nodes processes: the Raft
-// stack with an empty state machine. A proposer's batch goes to a group that its own
-// node leads, as one proposal.
+// stack with an empty state machine and the server's coalescing. A proposer's batch
+// goes to the groups that its own node leads, split by key as a server splits it.
 func runFloor(ctx context.Context, o *Options, proposers int) (floorResult, error) {
 	dir, err := os.MkdirTemp("", "quorate-floor-")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/hlc"
 	"github.com/quorate/quorate/raftnode"
@@ -134,8 +135,8 @@ func (n *floorNode) settle(ctx context.Context) error {
 	}
 }
 
-// proposers are the load of this node: each proposes its batches to one group that
-// the node leads.
+// proposers are the load of this node. The operations of a batch go to the groups
+// that the node leads, by the partitions of their keys.
 func (n *floorNode) proposers() []worker {
 	var led []uint32
 	for g := range uint32(floorGroups) {
@@ -146,28 +147,51 @@ func (n *floorNode) proposers() []worker {
 	workers := make([]worker, 0, n.spec.Proposers)
 	value := benchValue(n.spec.ValueBytes)
 	for i := range n.spec.Proposers {
-		group := led[i%len(led)]
-		var count int64
-		workers = append(workers, func(ctx context.Context) (int, error) {
-			cmds := make([]raftnode.Command, n.spec.Batch)
-			for j := range cmds {
-				count++
-				cmds[j] = command.EncodePut(command.Put{
-					Map: "bench", Key: "c" + strconv.Itoa(i) + "-" + strconv.FormatInt(count%int64(n.spec.Keys), 10),
-					Record: protocol.Record{Value: value, Timestamp: protocol.Timestamp{Millis: count, NodeID: "floor"}},
-				})
-			}
-			p, err := n.host.Propose(group, cmds)
-			if err != nil {
-				return 0, errors.Join(errRefused, err)
-			}
-			if _, err := p.Wait(ctx); err != nil {
-				return 0, errors.Join(errRefused, err)
-			}
-			return len(cmds), nil
-		})
+		p := proposer{host: n.host, led: led, value: value, spec: &n.spec, name: "c" + strconv.Itoa(i) + "-"}
+		workers = append(workers, p.propose)
 	}
 	return workers
+}
+
+// proposer is the floor's counterpart of a connection. For one goroutine.
+type proposer struct {
+	host  *raftnode.Host
+	led   []uint32
+	value []byte
+	spec  *floorSpec
+	name  string
+	count int
+}
+
+// propose proposes one batch, split as the router splits it, and waits for all of it.
+func (p *proposer) propose(ctx context.Context) (int, error) {
+	parts := make([][]raftnode.Command, len(p.led))
+	for range p.spec.Batch {
+		p.count++
+		key := p.name + strconv.Itoa(p.count%p.spec.Keys)
+		i := placement.GroupOf(key, uint32(len(p.led))) - 1
+		parts[i] = append(parts[i], command.EncodePut(command.Put{
+			Map: "bench", Key: key,
+			Record: protocol.Record{Value: p.value, Timestamp: protocol.Timestamp{Millis: int64(p.count), NodeID: "floor"}},
+		}))
+	}
+	waiting := make([]raftnode.Proposal, 0, len(parts))
+	for i, cmds := range parts {
+		if len(cmds) == 0 {
+			continue
+		}
+		proposal, err := p.host.Propose(p.led[i], cmds)
+		if err != nil {
+			return 0, errors.Join(errRefused, err)
+		}
+		waiting = append(waiting, proposal)
+	}
+	for _, proposal := range waiting {
+		if _, err := proposal.Wait(ctx); err != nil {
+			return 0, errors.Join(errRefused, err)
+		}
+	}
+	return p.spec.Batch, nil
 }
 
 // emptyMachine is a state machine without state: it answers every command.
