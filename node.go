@@ -160,10 +160,12 @@ func (n *Node) openHost(id raftnode.ServerID) error {
 // newMachine opens the state of one group. The memory for clean records is shared
 // out evenly among the groups that a node can hold.
 func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
-	return fsm.Open(
-		fsm.Config{Group: group, CacheBytes: n.cfg.CacheBytes / int(n.cfg.Membership.Groups+1)},
-		fsm.Deps{Logger: n.log, Store: n.deps.Store, Flusher: n.flusher, OnChange: n.changed},
-	)
+	cfg := fsm.Config{Group: group, CacheBytes: n.cfg.CacheBytes / int(n.cfg.Membership.Groups+1)}
+	deps := fsm.Deps{Logger: n.log, Store: n.deps.Store, Flusher: n.flusher, OnChange: n.changed}
+	if group != raftnode.SystemGroup { // to that the node itself listens
+		deps.Listening = n.hub.Listening
+	}
+	return fsm.Open(cfg, deps)
 }
 
 // changed hears of every change that a local replica applied.

@@ -31,7 +31,7 @@ type Entry struct {
 func (m *Machine) Apply(entries []Entry) ([][]command.Result, error) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
-	r := run{machine: m, collect: m.onChange != nil}
+	r := run{machine: m}
 	results, err := r.apply(entries)
 	m.flusher.Notify(r.sealed)
 	if len(r.changes) > 0 {
@@ -63,6 +63,9 @@ type run struct {
 func (r *run) apply(entries []Entry) ([][]command.Result, error) {
 	m := r.machine
 	m.mu.Lock()
+	// Asked under the lock: who begins to listen and then reads, reads either the state
+	// before this run, of which it is then told, or the one after it.
+	r.collect = m.onChange != nil && (m.listening == nil || m.listening())
 	whole := false
 	defer func() {
 		if !whole {
@@ -194,7 +197,7 @@ func (r *run) refused(code protocol.Code, reason string) command.Result {
 func (r *run) lookup(section storage.Section, key []byte) (*cell, error) {
 	o := &r.machine.overlay
 	// The compiler makes no string for a map index of this form.
-	if c := o.cells[storage.Key{Section: section, Bytes: string(key)}]; c != nil {
+	if c := o.cells[section][string(key)]; c != nil {
 		if c.cut == 0 {
 			o.clean.remove(c)
 			o.clean.push(c)

@@ -41,6 +41,9 @@ type Deps struct {
 	// the goroutine of that call, when they are visible to readers. It must not
 	// block and must not call Apply, Restore or Close. Nil: nobody listens.
 	OnChange func(*Changes)
+	// Listening tells whether OnChange wants the changes of an Apply at all; nil: always.
+	// It is called under the machine's lock and must not block.
+	Listening func() bool
 }
 
 // Position is a place in a group's log with the configuration in force there.
@@ -59,6 +62,8 @@ type Machine struct {
 	store    storage.Store
 	flusher  *writebehind.Flusher
 	onChange func(*Changes)
+	// listening is Deps.Listening.
+	listening func() bool
 
 	// applying serialises Apply and Restore together with their events.
 	applying sync.Mutex
@@ -87,11 +92,12 @@ var _ writebehind.Source = (*Machine)(nil)
 // storage.ErrCorrupt when the stored state is damaged.
 func Open(cfg Config, deps Deps) (*Machine, error) {
 	m := &Machine{
-		group:    cfg.Group,
-		logger:   deps.Logger.Named("fsm").With("group", cfg.Group),
-		store:    deps.Store,
-		flusher:  deps.Flusher,
-		onChange: deps.OnChange,
+		group:     cfg.Group,
+		logger:    deps.Logger.Named("fsm").With("group", cfg.Group),
+		store:     deps.Store,
+		flusher:   deps.Flusher,
+		onChange:  deps.OnChange,
+		listening: deps.Listening,
 	}
 	m.overlay.clean.limit = cfg.CacheBytes
 	state, mark, err := m.readResident()

@@ -44,7 +44,8 @@ type batch struct {
 // does not hold yet, and some of what it does. Its methods need the machine's lock,
 // for writing unless they say otherwise, except pending.
 type overlay struct {
-	cells map[storage.Key]*cell
+	// cells are those in memory, by section and the bytes of their keys.
+	cells [storage.Sections]map[string]*cell
 	// open takes changes; sealed are whole, oldest first, never modified.
 	open   batch
 	sealed []batch
@@ -56,7 +57,9 @@ type overlay struct {
 }
 
 func (o *overlay) reset() {
-	o.cells = make(map[storage.Key]*cell)
+	for section := range o.cells {
+		o.cells[section] = make(map[string]*cell)
+	}
 	o.open = batch{number: o.open.number + 1}
 	o.sealed = nil
 	o.clean = cache{limit: o.clean.limit}
@@ -66,12 +69,12 @@ func (o *overlay) reset() {
 // keep adds a cell whose value the store holds to the cached ones.
 func (o *overlay) keep(c *cell) {
 	if !c.held {
-		o.cells[c.key] = c
+		o.cells[c.key.Section][c.key.Bytes] = c
 		c.held = true
 	}
 	o.clean.push(c)
 	for evicted := o.clean.overflow(); evicted != nil; evicted = o.clean.overflow() {
-		delete(o.cells, evicted.key)
+		delete(o.cells[evicted.key.Section], evicted.key.Bytes)
 		evicted.held = false
 	}
 }
@@ -85,7 +88,7 @@ func (o *overlay) set(c *cell, value []byte) {
 	}
 	switch {
 	case !c.held:
-		o.cells[c.key] = c
+		o.cells[c.key.Section][c.key.Bytes] = c
 		c.held = true
 	case c.cut == 0:
 		o.clean.remove(c)
@@ -175,7 +178,7 @@ func (o *overlay) clear(done batch) {
 		}
 		c.cut = 0
 		if c.value == nil {
-			delete(o.cells, c.key)
+			delete(o.cells[c.key.Section], c.key.Bytes)
 			c.held = false
 			continue
 		}

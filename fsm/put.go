@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"strings"
+
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/crdt"
 	"github.com/quorate/quorate/fsm/storage"
@@ -78,15 +80,16 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, met *protocol
 		return
 	}
 	if n := len(rec.Value); n > 0 {
-		// The state's own copy, which does not keep the log entry alive.
 		rec.Value = encoded[len(encoded)-n:]
 	}
+	// Copies, which do not keep the log entry alive.
+	rec.Timestamp.NodeID = strings.Clone(rec.Timestamp.NodeID)
 	r.event(Change{
 		Section: storage.SectionRecords,
-		Map:     put.Map,
-		Key:     put.Key,
+		Map:     strings.Clone(put.Map),
+		Key:     strings.Clone(put.Key),
 		Record:  rec,
 		Existed: met != nil && !met.IsTombstone(),
-		Origin:  put.Origin,
+		Origin:  strings.Clone(put.Origin),
 	})
 }

@@ -33,7 +33,7 @@ func (m *Machine) value(key []byte) ([]byte, error) {
 		defer m.mu.RUnlock()
 		return nil, m.err
 	}
-	if c := m.overlay.cells[storage.Key{Section: storage.SectionRecords, Bytes: string(key)}]; c != nil {
+	if c := m.overlay.cells[storage.SectionRecords][string(key)]; c != nil {
 		defer m.mu.RUnlock()
 		return c.value, nil
 	}

@@ -48,7 +48,8 @@ func encodeRecord(rec protocol.Record) []byte {
 	return append(b, rec.Value...)
 }
 
-// decodeRecord decodes what encodeRecord wrote. The Value aliases b.
+// decodeRecord decodes what encodeRecord wrote. The result aliases b, which must never
+// change.
 func decodeRecord(b []byte) (protocol.Record, error) {
 	r := codec.NewReader(b)
 	if format := r.Byte(); format != recordFormat {
@@ -58,7 +59,7 @@ func decodeRecord(b []byte) (protocol.Record, error) {
 		Timestamp: protocol.Timestamp{Millis: r.Varint(), Counter: r.Varint()},
 		TTLMillis: r.Varint(),
 	}
-	rec.Timestamp.NodeID = r.Text()
+	rec.Timestamp.NodeID = r.TextView()
 	if err := r.Err(); err != nil {
 		return protocol.Record{}, fmt.Errorf("decode record: %w: %w", storage.ErrCorrupt, err)
 	}

@@ -196,35 +196,62 @@ func (r *Router) Write(ctx context.Context, s *Session, ops []Op) ([]Verdict, er
 		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
 	}
 	w := newWrite(ctx, ops)
-	for group, p := range r.split(s, ops, groups, w) {
-		r.lane(group).submit(p)
+	for _, p := range r.split(s, ops, groups, w) {
+		r.lane(p.group).submit(p)
 	}
 	if err := w.wait(ctx, r.cfg.Patience); err != nil {
 		return nil, err
 	}
-	return r.verdicts(s, w, groups), nil
+	return r.verdicts(s, w), nil
 }
 
-// split encodes ops into one part per group.
-func (r *Router) split(s *Session, ops []Op, groups uint32, w *write) map[uint32]*part {
-	parts := make(map[uint32]*part, min(int(groups), len(ops)))
+// split encodes ops into one part per group. All parts share a few arrays.
+func (r *Router) split(s *Session, ops []Op, groups uint32, w *write) []*part {
+	puts := make([]command.Put, len(ops))
+	counts := make([]int, groups+1)
+	size, parts := 0, 0
 	for i := range ops {
+		puts[i] = r.put(s, &ops[i])
+		size += command.PutSize(puts[i])
 		group := placement.GroupOf(ops[i].Key, groups)
-		p := parts[group]
-		if p == nil {
-			p = &part{write: w, handover: w.handover}
-			parts[group] = p
+		if counts[group]++; counts[group] == 1 {
+			parts++
 		}
-		cmd := r.encode(s, &ops[i])
+		w.groups[i] = group
+	}
+	list := allot(w, counts, parts)
+	body := make([]byte, 0, size)
+	for i := range puts {
+		p := list[counts[w.groups[i]]]
+		var cmd raftnode.Command
+		cmd, body = command.AppendPut(body, puts[i])
 		p.cmds = append(p.cmds, cmd)
 		p.bytes += len(cmd.Body)
 		p.ops = append(p.ops, i)
 	}
-	w.expect(len(parts))
-	return parts
+	w.expect(parts)
+	return list
 }
 
-func (r *Router) encode(s *Session, op *Op) raftnode.Command {
+// allot makes a part for each group that has operations, with room for as many as
+// counts says. It puts the position of each group's part in place of the count.
+func allot(w *write, counts []int, parts int) []*part {
+	structs, list := make([]part, parts), make([]*part, 0, parts)
+	cmds, ops := make([]raftnode.Command, len(w.ops)), make([]int, len(w.ops))
+	for group, n := range counts {
+		if n == 0 {
+			continue
+		}
+		p := &structs[len(list)]
+		*p = part{write: w, group: uint32(group), handover: w.handover, cmds: cmds[:0:n], ops: ops[:0:n]}
+		cmds, ops = cmds[n:], ops[n:]
+		counts[group] = len(list)
+		list = append(list, p)
+	}
+	return list
+}
+
+func (r *Router) put(s *Session, op *Op) command.Put {
 	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin}
 	if op.Record.Timestamp.IsZero() {
 		put.Stamped, put.Overwrite = true, true
@@ -234,10 +261,10 @@ func (r *Router) encode(s *Session, op *Op) raftnode.Command {
 			put.Dedup = fmt.Sprintf("%s#%d", s.origin, r.dedup.Add(1))
 		}
 	}
-	return command.EncodePut(put)
+	return put
 }
 
-func (r *Router) verdicts(s *Session, w *write, groups uint32) []Verdict {
+func (r *Router) verdicts(s *Session, w *write) []Verdict {
 	reached := protocol.LevelReplicated
 	if r.cfg.Durable {
 		reached = protocol.LevelPersisted
@@ -254,7 +281,7 @@ func (r *Router) verdicts(s *Session, w *write, groups uint32) []Verdict {
 			out[i] = Verdict{Level: reached}
 		}
 		if res.Index > 0 {
-			s.advance(placement.GroupOf(w.ops[i].Key, groups), res.Index)
+			s.advance(w.groups[i], res.Index)
 		}
 	}
 	return out

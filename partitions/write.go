@@ -15,6 +15,8 @@ import (
 type write struct {
 	ctx context.Context
 	ops []Op
+	// groups are those that own the keys of ops.
+	groups []uint32
 	// handover is true when every operation asks for MEMORY or less: the write is
 	// then over as soon as the leaders have queued it.
 	handover bool
@@ -34,6 +36,7 @@ type write struct {
 // part is the share of one group in a write.
 type part struct {
 	write *write
+	group uint32
 	cmds  []raftnode.Command
 	bytes int   // of the commands' bodies
 	ops   []int // position of each command in write.ops
@@ -42,7 +45,10 @@ type part struct {
 }
 
 func newWrite(ctx context.Context, ops []Op) *write {
-	w := &write{ctx: ctx, ops: ops, handover: true, done: make(chan struct{}), results: make([]command.Result, len(ops))}
+	w := &write{
+		ctx: ctx, ops: ops, groups: make([]uint32, len(ops)), handover: true,
+		done: make(chan struct{}), results: make([]command.Result, len(ops)),
+	}
 	for i := range ops {
 		if l := ops[i].Level; l != protocol.LevelMemory && l != protocol.LevelFireAndForget {
 			w.handover = false

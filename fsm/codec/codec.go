@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 )
 
 // ErrMalformed is wrapped by every error of a Reader: the bytes are not what the
@@ -135,6 +136,13 @@ func (r *Reader) Count(minSize int) int {
 
 // Bytes takes bytes with a length in front. The result aliases the input.
 func (r *Reader) Bytes() []byte { return r.Take(r.Count(1)) }
+
+// TextView takes text with a length in front. It aliases the input, which must never
+// change as long as the text is used.
+func (r *Reader) TextView() string {
+	b := r.Bytes()
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
 
 // Text takes text with a length in front and copies it.
 func (r *Reader) Text() string { return string(r.Bytes()) }

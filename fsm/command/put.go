@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/quorate/quorate/fsm/codec"
 )
@@ -17,19 +18,28 @@ const (
 
 // EncodePut encodes p as a command of its own memory.
 func EncodePut(p Put) Raw {
+	c, _ := AppendPut(make([]byte, 0, PutSize(p)), p)
+	return c
+}
+
+// PutSize is the room that AppendPut needs for p, at most.
+func PutSize(p Put) int {
+	return 1 + 8*binary.MaxVarintLen64 + len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) +
+		len(p.Dedup) + len(p.Origin) + len(p.Record.Value)
+}
+
+// AppendPut encodes p as a command whose body lies behind what is in dst, and returns
+// dst with it. The body must not be appended to.
+func AppendPut(dst []byte, p Put) (c Raw, extended []byte) {
 	value := p.Record.Value
 	if p.Record.IsTombstone() {
 		value = nil
 	}
-	size := 1 + 8*binary.MaxVarintLen64 +
-		len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) + len(p.Dedup) + len(p.Origin) + len(value)
-	b := make([]byte, 0, size)
+	start, b := len(dst), dst
 	b = append(b, putFlags(p))
 	b = binary.AppendVarint(b, p.Record.Timestamp.Millis)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Counter)
 	b = binary.AppendVarint(b, p.Record.TTLMillis)
-	// The texts lie together behind their lengths, so that one conversion decodes
-	// all of them.
 	texts := [...]string{p.Map, p.Key, p.Record.Timestamp.NodeID, p.Dedup, p.Origin}
 	for _, s := range texts {
 		b = binary.AppendUvarint(b, uint64(len(s)))
@@ -37,7 +47,8 @@ func EncodePut(p Put) Raw {
 	for _, s := range texts {
 		b = append(b, s...)
 	}
-	return Raw{Kind: KindPut, Version: putVersion, Body: append(b, value...)}
+	b = append(b, value...)
+	return Raw{Kind: KindPut, Version: putVersion, Body: b[start:len(b):len(b)]}, b
 }
 
 func putFlags(p Put) (flags byte) {
@@ -50,8 +61,8 @@ func putFlags(p Put) (flags byte) {
 	return flags
 }
 
-// DecodePut decodes what EncodePut wrote. The record's Value aliases c.Body; the
-// texts share one allocation. Errors wrap ErrMalformed or ErrFormat.
+// DecodePut decodes what EncodePut wrote. The texts and the record's Value alias
+// c.Body, which must never change. Errors wrap ErrMalformed or ErrFormat.
 func DecodePut(c Raw) (Put, error) {
 	if err := checkVersion(c, putVersion); err != nil {
 		return Put{}, err
@@ -87,7 +98,8 @@ func (p *Put) readTexts(r *codec.Reader) {
 		total += r.Count(1)
 		ends[i] = total
 	}
-	texts := string(r.Take(total))
+	taken := r.Take(total)
+	texts := unsafe.String(unsafe.SliceData(taken), len(taken))
 	if r.Err() != nil {
 		return
 	}

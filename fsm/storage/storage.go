@@ -18,6 +18,9 @@ const (
 	SectionRecords Section = 1 // last-write-wins records, key: map name, key
 	SectionDedup   Section = 2 // outcomes of commands that are not idempotent
 	SectionSystem  Section = 3 // cluster documents, in the system group only
+
+	// Sections is above every section.
+	Sections = 4
 )
 
 // The greatest lengths of Key.Bytes and Item.Value that a Store takes.

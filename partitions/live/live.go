@@ -67,7 +67,7 @@ func NewHub() *Hub {
 // too far behind, every subscription is ended with a gap. It is the OnChange hook
 // of the state machines and safe for concurrent use.
 func (h *Hub) Publish(c *fsm.Changes) {
-	if h.subs.Load() == 0 {
+	if !h.Listening() {
 		return
 	}
 	select {
@@ -76,6 +76,10 @@ func (h *Hub) Publish(c *fsm.Changes) {
 		h.overflow.Store(true)
 	}
 }
+
+// Listening reports whether there are subscriptions. It is the Listening hook of the
+// state machines and safe for concurrent use.
+func (h *Hub) Listening() bool { return h.subs.Load() > 0 }
 
 // Run dispatches until done is closed.
 func (h *Hub) Run(done <-chan struct{}) {
