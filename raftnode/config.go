@@ -29,9 +29,9 @@ type Config struct {
 	// LeaderLeaseTimeout is how long a leader stays one without hearing from a
 	// quorum. At most HeartbeatTimeout.
 	LeaderLeaseTimeout time.Duration
-	// CommitTimeout is how long the commit index may wait to travel to followers
-	// when nothing else does; SystemCommitTimeout the same for the system group.
-	CommitTimeout, SystemCommitTimeout time.Duration
+	// CommitTimeout is how long the commit of entries that do not reach the state may
+	// wait to travel to followers when nothing else does. That of others does not wait.
+	CommitTimeout time.Duration
 	// RPCTimeout bounds one exchange between two replicas.
 	RPCTimeout time.Duration
 	// StallFatal is how long the log may hang in one write before the node gives
@@ -67,25 +67,24 @@ type Config struct {
 // DefaultConfig returns the settings of production; ID and DataDir are empty.
 func DefaultConfig() Config {
 	return Config{
-		HeartbeatTimeout:    time.Second,
-		ElectionTimeout:     time.Second,
-		LeaderLeaseTimeout:  800 * time.Millisecond,
-		CommitTimeout:       10 * time.Millisecond,
-		SystemCommitTimeout: 50 * time.Millisecond,
-		RPCTimeout:          3 * time.Second,
-		StallFatal:          30 * time.Second,
-		MaxAppendEntries:    256,
-		TrailingLogs:        4096,
-		SnapshotThreshold:   4096,
-		SnapshotInterval:    30 * time.Second,
-		SnapshotBytes:       64 << 20,
-		SnapshotRate:        64 << 20,
-		MaxEntryOps:         256,
-		MaxEntryBytes:       256 << 10,
-		MaxProposalBytes:    4 << 20,
-		InFlight:            2,
-		QueueOps:            16384,
-		QueueBytes:          16 << 20,
+		HeartbeatTimeout:   time.Second,
+		ElectionTimeout:    time.Second,
+		LeaderLeaseTimeout: 800 * time.Millisecond,
+		CommitTimeout:      100 * time.Millisecond,
+		RPCTimeout:         3 * time.Second,
+		StallFatal:         30 * time.Second,
+		MaxAppendEntries:   256,
+		TrailingLogs:       4096,
+		SnapshotThreshold:  4096,
+		SnapshotInterval:   30 * time.Second,
+		SnapshotBytes:      64 << 20,
+		SnapshotRate:       64 << 20,
+		MaxEntryOps:        256,
+		MaxEntryBytes:      256 << 10,
+		MaxProposalBytes:   4 << 20,
+		InFlight:           2,
+		QueueOps:           16384,
+		QueueBytes:         16 << 20,
 	}
 }
 
@@ -100,7 +99,6 @@ func (c *Config) Validate() error {
 	check(c.ID != "", "ID is empty")
 	check(c.StallFatal > 2*c.ElectionTimeout, "StallFatal %s is not above two ElectionTimeouts", c.StallFatal)
 	check(c.RPCTimeout > 0, "RPCTimeout is not positive")
-	check(c.SystemCommitTimeout >= time.Millisecond, "SystemCommitTimeout is below 1ms")
 	check(c.SnapshotBytes > 0 && c.SnapshotRate > 0, "SnapshotBytes or SnapshotRate is not positive")
 	check(c.MaxEntryOps > 0 && c.MaxEntryBytes > 0, "MaxEntryOps or MaxEntryBytes is not positive")
 	check(c.MaxProposalBytes >= c.MaxEntryBytes, "MaxProposalBytes is below MaxEntryBytes")
@@ -108,7 +106,7 @@ func (c *Config) Validate() error {
 	check(c.QueueOps > 0 && c.QueueBytes >= c.MaxProposalBytes, "QueueOps or QueueBytes is too small")
 	check(c.TrailingLogs > uint64(c.InFlight), "TrailingLogs %d is not above InFlight", c.TrailingLogs)
 	if c.ID != "" {
-		if err := raft.ValidateConfig(c.raft(SystemGroup+1, hclog.NewNullLogger())); err != nil {
+		if err := raft.ValidateConfig(c.raft(hclog.NewNullLogger())); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -116,7 +114,7 @@ func (c *Config) Validate() error {
 }
 
 // raft is the library's configuration for one group.
-func (c *Config) raft(group uint32, logger hclog.Logger) *raft.Config {
+func (c *Config) raft(logger hclog.Logger) *raft.Config {
 	rc := raft.DefaultConfig()
 	rc.LocalID = c.ID
 	rc.Logger = logger
@@ -124,9 +122,6 @@ func (c *Config) raft(group uint32, logger hclog.Logger) *raft.Config {
 	rc.ElectionTimeout = c.ElectionTimeout
 	rc.LeaderLeaseTimeout = c.LeaderLeaseTimeout
 	rc.CommitTimeout = c.CommitTimeout
-	if group == SystemGroup {
-		rc.CommitTimeout = c.SystemCommitTimeout
-	}
 	rc.MaxAppendEntries = c.MaxAppendEntries
 	rc.TrailingLogs = c.TrailingLogs
 	rc.SnapshotThreshold = c.SnapshotThreshold

@@ -121,6 +121,9 @@ func (g *Group) append(build func() []byte) (wait func() ([]command.Result, erro
 	}
 }
 
+// raisePause is how often WaitApplied looks.
+const raisePause = 10 * time.Millisecond
+
 // WaitApplied blocks until the entry at index is applied here, or known to be one
 // that has no effect on the state. Errors: the context's, or ErrClosed.
 func (g *Group) WaitApplied(ctx context.Context, index uint64) error {
@@ -135,7 +138,7 @@ func (g *Group) WaitApplied(ctx context.Context, index uint64) error {
 		select {
 		case <-raised:
 		// Entries without effect raise the mark only when somebody looks.
-		case <-time.After(g.host.cfg.CommitTimeout):
+		case <-time.After(raisePause):
 		case <-ctx.Done():
 			return fmt.Errorf("wait for index %d of group %d: %w", index, g.id, ctx.Err())
 		case <-g.stop:

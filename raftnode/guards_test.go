@@ -196,15 +196,28 @@ func TestMessagesThatSayNothingNewAreRare(t *testing.T) {
 				t.Errorf("step %d, %s: %d messages", i, step.what, got)
 			}
 		}
-		sent := send(same)
-		for range 100 {
-			sent += send(same)
-			time.Sleep(10 * time.Millisecond)
+		count := func(heartbeats bool) (sent int64) {
+			for range 100 {
+				if heartbeats {
+					tr.peers.answered("self", 3)
+				}
+				sent += send(same)
+				time.Sleep(10 * time.Millisecond)
+			}
+			return sent
 		}
-		if sent < 9 || sent > 12 {
-			t.Errorf("%d messages in a second", sent)
+		send(same)
+		if sent := count(false); sent < 9 || sent > 12 {
+			t.Errorf("%d messages in a second without heartbeats", sent)
+		}
+		if sent := count(true); sent < 1 || sent > 3 {
+			t.Errorf("%d messages in a second beside heartbeats", sent)
 		}
 		tr.peers.failed("self", 3, nil)
+		tr.peers.answered("self", 3)
+		if got := send(same); got != 1 {
+			t.Error("a follower that was away is not told again")
+		}
 		tr.peers.answered("self", 4)
 		if tr.peers.repeats("self", heartbeat(3), time.Hour) {
 			t.Error("an earlier term's answer is repeated")

@@ -218,17 +218,16 @@ func TestConfigurationReportsAllProblems(t *testing.T) {
 		t.Fatalf("defaults: %v", err)
 	}
 	for problem, change := range map[string]func(*Config){
-		"ID is empty":         func(c *Config) { c.ID = "" },
-		"StallFatal":          func(c *Config) { c.StallFatal = c.ElectionTimeout },
-		"RPCTimeout":          func(c *Config) { c.RPCTimeout = 0 },
-		"SystemCommitTimeout": func(c *Config) { c.SystemCommitTimeout = 0 },
-		"SnapshotRate":        func(c *Config) { c.SnapshotRate = 0 },
-		"MaxEntryOps":         func(c *Config) { c.MaxEntryOps = 0 },
-		"MaxProposalBytes":    func(c *Config) { c.MaxProposalBytes = 1 },
-		"InFlight":            func(c *Config) { c.InFlight = 0 },
-		"QueueBytes":          func(c *Config) { c.QueueBytes = 1 },
-		"TrailingLogs":        func(c *Config) { c.TrailingLogs = 2 },
-		"LeaderLeaseTimeout":  func(c *Config) { c.LeaderLeaseTimeout = 2 * c.HeartbeatTimeout },
+		"ID is empty":        func(c *Config) { c.ID = "" },
+		"StallFatal":         func(c *Config) { c.StallFatal = c.ElectionTimeout },
+		"RPCTimeout":         func(c *Config) { c.RPCTimeout = 0 },
+		"SnapshotRate":       func(c *Config) { c.SnapshotRate = 0 },
+		"MaxEntryOps":        func(c *Config) { c.MaxEntryOps = 0 },
+		"MaxProposalBytes":   func(c *Config) { c.MaxProposalBytes = 1 },
+		"InFlight":           func(c *Config) { c.InFlight = 0 },
+		"QueueBytes":         func(c *Config) { c.QueueBytes = 1 },
+		"TrailingLogs":       func(c *Config) { c.TrailingLogs = 2 },
+		"LeaderLeaseTimeout": func(c *Config) { c.LeaderLeaseTimeout = 2 * c.HeartbeatTimeout },
 	} {
 		bad := good
 		change(&bad)

@@ -24,8 +24,9 @@ type instance struct {
 	broken chan string
 	// stop is closed when the instance is told to end, ended when it has.
 	stop, ended chan struct{}
-	// full has a token when the log gathered many bytes.
-	full chan struct{}
+	// full has a token when the log gathered many bytes, applied when entries were
+	// applied.
+	full, applied chan struct{}
 
 	mu      sync.Mutex // protects the fields below, and running against late additions
 	closing bool
@@ -45,6 +46,7 @@ func (g *Group) newInstance() (*instance, error) {
 		changed: make(chan struct{}, 1),
 		broken:  make(chan string, 1),
 		full:    make(chan struct{}, 1),
+		applied: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
@@ -56,7 +58,7 @@ func (g *Group) newInstance() (*instance, error) {
 		NetworkTransport: newTransport(g.host.deps.Mux.StreamLayer(g.id), g.host.cfg.RPCTimeout, g.logger),
 		peers:            newPeers(g.logger),
 		fenced:           g.host.fenced,
-		repeat:           g.host.cfg.HeartbeatTimeout / 10,
+		repeat:           g.host.cfg.HeartbeatTimeout / 5,
 		stop:             in.stop,
 	}
 	r, err := g.newRaft(in)
@@ -73,6 +75,7 @@ func (g *Group) newInstance() (*instance, error) {
 		return false
 	}))
 	in.signal()
+	in.spawn(func() { g.spread(in) })
 	return in, nil
 }
 
@@ -83,10 +86,12 @@ func (g *Group) newRaft(in *instance) (r *raft.Raft, err error) {
 			err = errors.Join(fmt.Errorf("start raft of group %d: %v", g.id, p), g.host.deps.Log.Err())
 		}
 	}()
-	cfg := g.host.cfg.raft(g.id, quieten(g.logger.Named("raft")))
-	machine := &instanceFSM{applier: g.applier, installed: func(meta *raft.SnapshotMeta, replaced bool) {
-		g.installed(in, meta, replaced)
-	}}
+	cfg := g.host.cfg.raft(quieten(g.logger.Named("raft")))
+	machine := &instanceFSM{
+		applier:        g.applier,
+		installed:      func(meta *raft.SnapshotMeta, replaced bool) { g.installed(in, meta, replaced) },
+		progressedHere: in.noteApplied,
+	}
 	r, err = raft.NewRaft(cfg, machine, in.log, in.log, g.snapshots, in.transport)
 	if err != nil {
 		return nil, fmt.Errorf("start raft of group %d: %w", g.id, err)
@@ -100,9 +105,17 @@ type instanceFSM struct {
 	// installed is told that the state reaches a received snapshot now, before the
 	// library empties the log.
 	installed func(meta *raft.SnapshotMeta, replaced bool)
+	// progressedHere is told that this instance had entries applied.
+	progressedHere func()
 }
 
 var _ raft.BatchingFSM = (*instanceFSM)(nil)
+
+// ApplyBatch implements raft.BatchingFSM.
+func (f *instanceFSM) ApplyBatch(logs []*raft.Log) []any {
+	defer f.progressedHere()
+	return f.applier.ApplyBatch(logs)
+}
 
 // Restore implements raft.FSM.
 func (f *instanceFSM) Restore(r io.ReadCloser) error {
@@ -120,6 +133,14 @@ func (f *instanceFSM) Restore(r io.ReadCloser) error {
 func (in *instance) signal() {
 	select {
 	case in.changed <- struct{}{}:
+	default:
+	}
+}
+
+// noteApplied wakes spread.
+func (in *instance) noteApplied() {
+	select {
+	case in.applied <- struct{}{}:
 	default:
 	}
 }

@@ -38,6 +38,9 @@ type link struct {
 	up chan struct{}
 	// told is what the follower last accepted in a message without entries, and when.
 	told told
+	// reached is how far the follower agrees. informing is set while it is told of more.
+	reached   reached
+	informing bool
 }
 
 // told is what a message without entries says: where the log ends and up to where it
@@ -101,6 +104,7 @@ func (p *peers) failed(id ServerID, term uint64, err error) {
 	first := l != nil && l.up == nil
 	if first {
 		l.up = make(chan struct{})
+		l.told = told{}
 	}
 	p.mu.Unlock()
 	if first {
@@ -119,9 +123,10 @@ func (p *peers) stored(id ServerID, term, match uint64) {
 }
 
 // accepted notes that a follower took req.
-func (p *peers) accepted(id ServerID, req *raft.AppendEntriesRequest) {
+func (p *peers) accepted(id ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest) {
 	p.note(id, req.Term, func(l *link) {
 		l.Match = max(l.Match, appended(req))
+		l.reached = l.reached.after(target, req)
 		if len(req.Entries) == 0 {
 			l.told = told{prev: req.PrevLogEntry, commit: req.LeaderCommitIndex, at: time.Now()}
 		}
@@ -145,8 +150,10 @@ func (p *peers) note(id ServerID, term uint64, change func(l *link)) {
 	}
 }
 
-// repeats reports whether req says nothing that the follower did not accept within
-// the given time.
+// repeats reports whether req says nothing that the follower did not accept before,
+// on a link that carried an answer within the given time. A failed link forgets what
+// was accepted: the follower may have started anew. What was accepted longer ago than
+// five times that is said again, whatever the link looks like.
 func (p *peers) repeats(id ServerID, req *raft.AppendEntriesRequest, within time.Duration) bool {
 	if len(req.Entries) > 0 {
 		return false
@@ -156,7 +163,7 @@ func (p *peers) repeats(id ServerID, req *raft.AppendEntriesRequest, within time
 	l := p.byID[id]
 	return l != nil && req.Term == p.term && l.up == nil &&
 		l.told.prev == req.PrevLogEntry && l.told.commit == req.LeaderCommitIndex &&
-		time.Since(l.told.at) < within
+		time.Since(l.Contact) < within && time.Since(l.told.at) < 5*within
 }
 
 // raise lets the messages go that wait for the link.

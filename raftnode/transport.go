@@ -25,9 +25,10 @@ type transport struct {
 	peers *peers
 	// fenced returns why this node must not act as a leader now, or nil.
 	fenced func() error
-	// repeat is how often a message that says nothing new is sent. To spread the commit
-	// index quickly the library repeats it every CommitTimeout; in between, the answer is
-	// the previous one. It makes the library's lease longer by this much, at most.
+	// repeat is how old the follower's last answer, to a heartbeat for one, may be for a
+	// message that says nothing new to be held back. To spread the commit index quickly
+	// the library repeats it every CommitTimeout; the answer is then the previous one. It
+	// makes the library's lease longer by this much, at most.
 	repeat time.Duration
 	// stop ends the waiting for links.
 	stop <-chan struct{}
@@ -75,7 +76,7 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	case resp.Term > req.Term:
 		// The leadership is over.
 	case resp.Success && !probe:
-		t.peers.accepted(id, req)
+		t.peers.accepted(id, target, req)
 	default:
 		t.peers.answered(id, req.Term)
 	}
