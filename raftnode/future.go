@@ -16,11 +16,27 @@ import (
 // that would end the waiting, which it sets for some of them only.
 func (in *instance) await(f raft.Future) error {
 	if v := reflect.ValueOf(f); v.Kind() == reflect.Pointer {
-		if field := v.Elem().FieldByName("ShutdownCh"); field.CanSet() {
-			field.Set(reflect.ValueOf(in.ended))
+		if index := in.shutdownField(v.Type().Elem()); index != nil {
+			v.Elem().FieldByIndex(index).Set(reflect.ValueOf(in.ended))
 		}
 	}
 	return f.Error()
+}
+
+// shutdownField is where a type of futures has its field ShutdownCh; nil if it has
+// none. It is asked for every entry, and slow.
+func (in *instance) shutdownField(t reflect.Type) []int {
+	if cached, ok := in.shutdownFields.Load(t); ok {
+		return cached.([]int)
+	}
+	var index []int
+	if t.Kind() == reflect.Struct {
+		if field, ok := t.FieldByName("ShutdownCh"); ok && field.IsExported() {
+			index = field.Index
+		}
+	}
+	in.shutdownFields.Store(t, index)
+	return index
 }
 
 // call runs a blocking operation on the library and waits for it or for ctx; then

@@ -36,6 +36,9 @@ type instance struct {
 	// running counts the goroutines that wait for answers of the library.
 	running sync.WaitGroup
 
+	// shutdownFields caches shutdownField by type.
+	shutdownFields sync.Map
+
 	// transferring is set while the leadership is being handed over.
 	transferring atomic.Bool
 }
