@@ -7,7 +7,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: build test race check fuzz sim e2e bench generate
+.PHONY: build test race check fuzz sim e2e bench bench-allocs generate
 
 build:
 	go build -trimpath -o quorate ./cmd/quorate
@@ -34,8 +34,9 @@ fuzz:
 		done; \
 	done
 
-# Replica groups and whole memberships in virtual time, under random faults.
+# Whole clusters, replica groups and memberships in virtual time, under random faults.
 sim:
+	go test -timeout 60m -v ./e2e/sim -sim.runs 100
 	go test -timeout 60m -v -run Random ./raftnode -chaos 100
 	go test -timeout 60m -v ./raftnode/membership -rounds 20
 
@@ -46,6 +47,12 @@ e2e:
 
 bench: build
 	./quorate bench -mode all
+
+# Allocations of one batch of ten writes: frame to acknowledgement without the cluster,
+# router to verdicts in a lone node; and of one put in the state machine.
+bench-allocs:
+	@go test -run '^$$' -bench '^Benchmark(BatchOf10|WritePath|Apply)$$' -benchtime 20000x -benchmem \
+		./transport/ws . ./fsm | grep -v '^ok\|^PASS' | tee bench/allocs.txt
 
 # Committed output must equal what the generators write.
 generate:

@@ -51,7 +51,8 @@ func (s Status) String() string {
 // Genesis is the identity of a cluster, written once by its founder.
 type Genesis struct {
 	ClusterID string
-	// Groups is the number of Raft groups, group 0 included. It can never change.
+	// Groups is the number of data groups, which are numbered from 1; group 0 is not
+	// among them. It can never change.
 	Groups uint32
 	// ReplicationFactor is the number of replicas wanted for each group.
 	ReplicationFactor int
@@ -79,7 +80,7 @@ type Member struct {
 type Table struct {
 	// Version counts the table's writes, from 1. Zero: never stored.
 	Version uint32
-	// Groups holds one placement per group, by group number.
+	// Groups holds one placement per data group: Groups[i] is that of group i+1.
 	Groups []Placement
 }
 

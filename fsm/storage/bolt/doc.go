@@ -5,6 +5,9 @@
 // damaged value is storage.ErrCorrupt, never wrong data. Damage in bbolt's own
 // pages makes it panic or fault; calls turn that into storage.ErrCorrupt too.
 //
+// Writes go to a journal in the same file first and move to their places later, many
+// at a time and in key order; see the folder fsm's DESIGN.md.
+//
 // The state of a group lies in one bucket per generation. Replacing the state
 // fills the bucket of a new generation and switches to it in one transaction; the
 // old one is emptied in the background, in small transactions, also after a crash.
