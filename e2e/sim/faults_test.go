@@ -22,10 +22,11 @@ type fault struct {
 // the stamps of clients for the future and replaces them, which the model does not know.
 func faults() []fault {
 	return []fault{
-		{"kill", 4, func(_ *world, m, _ *machine) { m.kill() }},
+		{"kill", 4, func(w *world, m, _ *machine) { w.unlessNull(m, m.kill) }},
 		{"kill a majority", 1, func(w *world, _, _ *machine) { w.killSome(len(w.machines)/2 + 1) }},
 		{"kill all", 1, func(w *world, _, _ *machine) { w.killSome(len(w.machines)) }},
-		{"stop", 2, func(_ *world, m, _ *machine) { m.stop() }},
+		{"stop", 2, func(w *world, m, _ *machine) { w.unlessNull(m, m.stop) }},
+		{"wipe", 1, func(w *world, m, _ *machine) { w.wipe(m) }},
 		{"isolate", 4, func(w *world, m, _ *machine) { w.isolate(m) }},
 		{"cut one way", 2, func(w *world, m, other *machine) { w.net.Cut(w.cut(), m.name, other.name) }},
 		{"cut a link", 2, func(w *world, m, other *machine) { w.net.CutBoth(w.cut(), m.name, other.name) }},
@@ -41,7 +42,10 @@ func faults() []fault {
 			m.broken.Store(true)
 			time.AfterFunc(time.Duration(w.rng.IntN(8000))*time.Millisecond, m.fs.StallSync())
 		}},
-		{"fail a disk", 1, func(_ *world, m, _ *machine) {
+		{"fail a disk", 1, func(w *world, m, _ *machine) {
+			if w.null {
+				return
+			}
 			m.broken.Store(true)
 			m.fs.FailNext(logstore.OpSync, errors.New("injected"))
 		}},
@@ -74,7 +78,36 @@ func (w *world) cut() memnet.Cut {
 	return []memnet.Cut{memnet.Blackhole, memnet.Reset}[w.rng.IntN(2)]
 }
 
+// wipe empties the disk of one machine, once in a while and when all are well: the
+// loss of two disks at a time is not survived, and not promised to be.
+func (w *world) wipe(m *machine) {
+	if w.heal(); w.wiped || w.serving() != nil {
+		return
+	}
+	w.wiped = true
+	m.kill()
+	m.wipe()
+	m.start()
+}
+
+// unlessNull ends a node. Without disks that is what wiping is with them, so it is done
+// only when all are well.
+func (w *world) unlessNull(m *machine, end func()) {
+	if !w.null {
+		end()
+		return
+	}
+	if w.heal(); w.serving() == nil {
+		end()
+		m.start()
+		w.eventually(60*time.Second, "a new node in place", w.serving)
+	}
+}
+
 func (w *world) killSome(n int) {
+	if w.null {
+		return
+	}
 	for _, i := range w.rng.Perm(len(w.machines))[:n] {
 		w.machines[i].kill()
 	}

@@ -118,7 +118,7 @@ func (w *world) add(name string) *machine {
 // wipe empties the disk of a machine that is off.
 func (m *machine) wipe() {
 	m.fs = logstore.NewMemFS()
-	m.store = memory.New(memory.Config{Durable: true})
+	m.store = memory.New(memory.Config{Durable: !m.w.null})
 }
 
 func (m *machine) config() quorate.NodeConfig {
@@ -135,6 +135,9 @@ func (m *machine) config() quorate.NodeConfig {
 // start starts a node on a machine that is off.
 func (m *machine) start() {
 	m.broken.Store(false)
+	if m.w.null {
+		m.wipe()
+	}
 	l := &life{machine: m, ended: make(chan struct{})}
 	node, err := quorate.OpenNode(m.config(), quorate.NodeDeps{
 		Logger:   m.w.logger(m.name),

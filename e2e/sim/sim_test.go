@@ -44,7 +44,7 @@ func simulate(t *testing.T, seed uint64) {
 	var w *world
 	began := time.Now()
 	synctest.Test(t, func(*testing.T) {
-		w = newWorld(seed, []int{3, 3, 3, 4, 5}[seed%5])
+		w = newWorld(seed, []int{3, 3, 3, 4, 5}[seed%5], seed%7 == 0)
 		w.live()
 	})
 	if err := w.registers.Check(time.Minute); err != nil {
@@ -52,7 +52,7 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	w.report(t)
 	sent, acknowledged, unknown := w.history.Count()
-	t.Logf("%d nodes: %d writes, %d acknowledged, %d unknown, %d terms; %.1f s", len(w.machines), sent, acknowledged, unknown, len(w.leaders), time.Since(began).Seconds())
+	t.Logf("%d nodes, null %v: %d writes, %d acknowledged, %d unknown, %d terms; %.1f s", len(w.machines), w.null, sent, acknowledged, unknown, len(w.leaders), time.Since(began).Seconds())
 	if acknowledged < 100 {
 		t.Error("the faults left no room for writes")
 	}
@@ -81,7 +81,7 @@ func (w *world) live() {
 
 // suffer writes and strikes for a time, then mends everything and checks.
 func (w *world) suffer(length time.Duration) bool {
-	w.stop = make(chan struct{})
+	w.stop, w.wiped = make(chan struct{}), false
 	watchers := w.watchAll()
 	w.startLoad(6)
 	w.observe()

@@ -33,6 +33,9 @@ type world struct {
 	registers *model.Registers
 	began     time.Time
 	clients   int // started so far
+	// null is a cluster that keeps nothing on disk. wiped is set when a disk was wiped in
+	// this round.
+	null, wiped bool
 
 	// stop ends the goroutines of the load and of the observer.
 	stop chan struct{}
@@ -56,10 +59,14 @@ type indexOf struct {
 	index uint64
 }
 
-func newWorld(seed uint64, nodes int) *world {
+func newWorld(seed uint64, nodes int, null bool) *world {
+	ceiling := protocol.LevelPersisted
+	if null {
+		ceiling = protocol.LevelReplicated
+	}
 	w := &world{
-		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), net: memnet.New(seed),
-		history: model.NewHistory(protocol.LevelPersisted), registers: model.NewRegisters(), began: time.Now(),
+		null: null, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), net: memnet.New(seed),
+		history: model.NewHistory(ceiling), registers: model.NewRegisters(), began: time.Now(),
 		stop: make(chan struct{}), leaders: map[termOf]string{}, digests: map[indexOf]uint64{},
 	}
 	w.calm()
