@@ -87,12 +87,12 @@ func record(key, value string) storage.Item {
 	return storage.Item{Key: storage.Key{Section: storage.SectionRecords, Bytes: key}, Value: []byte(value)}
 }
 
-// generations lists the buckets of all generations in the file.
-func (s *Store) generations(t *testing.T) (names []string) {
+// buckets lists the buckets in the file whose names begin with prefix.
+func (s *Store) buckets(t *testing.T, prefix string) (names []string) {
 	t.Helper()
 	must(t, s.view(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
-			if strings.HasPrefix(string(name), generationPrefix) {
+			if strings.HasPrefix(string(name), prefix) {
 				names = append(names, string(name))
 			}
 			return nil
@@ -108,7 +108,7 @@ func (s *Store) awaitGenerations(t *testing.T, want int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for range tick.C {
-		names := s.generations(t)
+		names := s.buckets(t, generationPrefix)
 		if len(names) == want {
 			return
 		}
@@ -145,7 +145,7 @@ func TestAbandonedGenerationsAreRemovedInTheBackground(t *testing.T) {
 	cut, err := s.Replace(1)
 	must(t, err)
 	must(t, cut.Put(manyRecords(10)))
-	if n := len(s.generations(t)); n != 2 {
+	if n := len(s.buckets(t, generationPrefix)); n != 2 {
 		t.Errorf("%d generations while one is loading, want 2", n)
 	}
 	must(t, s.Close())

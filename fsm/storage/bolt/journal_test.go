@@ -2,27 +2,10 @@ package bolt
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/quorate/quorate/fsm/storage"
 )
-
-// journals lists the buckets of the layers in the file.
-func (s *Store) journals(t *testing.T) (names []string) {
-	t.Helper()
-	must(t, s.view(func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
-			if strings.HasPrefix(string(name), journalPrefix) {
-				names = append(names, string(name))
-			}
-			return nil
-		})
-	}))
-	return names
-}
 
 func (s *Store) get(t *testing.T, group uint32, key string) string {
 	t.Helper()
@@ -59,7 +42,7 @@ func TestJournalsAreMergedWhileWritesGoOn(t *testing.T) {
 		if s.views.Load().latest.frozen != nil {
 			frozen++
 		}
-		if names := s.journals(t); len(names) > 2 {
+		if names := s.buckets(t, journalPrefix); len(names) > 2 {
 			t.Fatalf("journals %q, want at most two", names)
 		}
 		if n%7 == 0 {
@@ -79,7 +62,7 @@ func TestJournalsAreMergedWhileWritesGoOn(t *testing.T) {
 	}
 	s.journalBytes = 1
 	s.settle(t)
-	if names := s.journals(t); len(names) > 0 {
+	if names := s.buckets(t, journalPrefix); len(names) > 0 {
 		t.Errorf("journals %q after everything was merged", names)
 	}
 }
