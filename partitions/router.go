@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/partitions/placement"
+	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/raftnode"
 	"github.com/quorate/quorate/raftnode/mux"
@@ -105,6 +106,9 @@ type Deps struct {
 	Hub *live.Hub
 }
 
+// idleWorkers is how many goroutines wait for the next request of a lane.
+const idleWorkers = 32
+
 // Router accepts writes and subscriptions for all partitions on this node. It is
 // safe for concurrent use. Close ends its background work.
 type Router struct {
@@ -113,7 +117,8 @@ type Router struct {
 	log    hclog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	// workers run what spawn starts.
+	workers *workers.Pool
 
 	sessions atomic.Uint64
 	dedup    atomic.Uint64
@@ -138,20 +143,20 @@ func New(cfg Config, deps Deps) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Router{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
-		lanes: map[uint32]*lane{}, watchers: map[*func()]struct{}{},
+		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{}, watchers: map[*func()]struct{}{},
 	}
 	deps.Peers.Handle(methodForward, r.handleForward)
 	return r
 }
 
 // Close stops retrying, waits for the background work and leaves writes under way
-// to their callers' deadlines.
+// to their callers' deadlines. Calling it again does nothing.
 func (r *Router) Close() {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
 	r.cancel()
-	r.wg.Wait()
+	r.workers.Close()
 }
 
 // spawn runs fn as background work that Close waits for, and reports whether it
@@ -162,11 +167,7 @@ func (r *Router) spawn(fn func()) bool {
 	if r.closed {
 		return false
 	}
-	r.wg.Add(1)
-	go func() {
-		defer r.wg.Done()
-		fn()
-	}()
+	r.workers.Go(fn)
 	return true
 }
 

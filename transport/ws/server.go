@@ -15,9 +15,13 @@ import (
 	"github.com/coder/websocket"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/httperr"
 )
+
+// idleWorkers is how many goroutines wait for the next frame of writes.
+const idleWorkers = 128
 
 // Server is the WebSocket endpoint of a node and the owner of its connections. It
 // is an http.Handler for upgrade requests. Until Open it answers them with 503.
@@ -38,6 +42,8 @@ type Server struct {
 	// conns counts the connections, from the reservation of their upgrade on;
 	// background counts the map pusher.
 	conns, background sync.WaitGroup
+	// workers run the tasks of all connections.
+	workers *workers.Pool
 
 	// mu protects the fields below.
 	mu        sync.Mutex
@@ -66,6 +72,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		idBase: "c-" + hex.EncodeToString(random[:]) + "-",
 		base:   base, cancel: cancel,
 		open: map[*conn]struct{}{}, perAddr: map[string]int{},
+		workers: workers.New(idleWorkers),
 	}
 	s.gate = newGate(cfg)
 	s.metrics = newMetrics(deps.Registerer, s)
@@ -259,6 +266,7 @@ func (s *Server) Close() {
 	_ = s.Drain(ctx) // the cut is what was asked for
 	s.cancel()
 	s.background.Wait()
+	s.workers.Close()
 }
 
 func isUpgrade(r *http.Request) bool {

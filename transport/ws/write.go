@@ -47,10 +47,10 @@ func (c *conn) receiveWrite(w writes, size int) {
 // taken for it. The task must close its turn's done.
 func (c *conn) runTask(exclusive bool, task func(turn)) {
 	t := c.turns.next(exclusive)
-	go func() {
+	c.srv.workers.Go(func() {
 		defer c.leaveSlot()
 		task(t)
-	}()
+	})
 }
 
 // takeSlot waits until the connection may have one more task; false means that it

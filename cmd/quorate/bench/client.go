@@ -26,6 +26,8 @@ type client struct {
 	nextKey int
 	frame   []byte
 	batch   protocol.OpBatch
+	// bound tells that the end of the run closes the connection.
+	bound bool
 }
 
 // errRefused is the answer to a batch that was not fully accepted.
@@ -97,8 +99,15 @@ func (c *client) receive(ctx context.Context) (protocol.Message, error) {
 	return m, err
 }
 
-// write sends one batch of n operations and waits for its acknowledgement.
+// write sends one batch of n operations and waits for its acknowledgement. The end of
+// the first call's ctx closes the connection: to watch a context that all connections
+// share with every frame costs the load generator more than the frame.
 func (c *client) write(ctx context.Context, n int) error {
+	if !c.bound {
+		c.bound = true
+		context.AfterFunc(ctx, func() { _ = c.conn.CloseNow() }) // whoever waits notices
+	}
+	ctx = context.Background()
 	now := time.Now().UnixMilli()
 	batch := &c.batch
 	batch.Ops, batch.WriteConcern = slices.Grow(batch.Ops[:0], n)[:n], c.level
