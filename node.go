@@ -150,7 +150,7 @@ func (n *Node) openHost(id raftnode.ServerID) error {
 	n.host = raftnode.NewHost(n.cfg.Raft, raftnode.Deps{
 		Logger: n.log, Mux: n.mux, Log: n.wal, Clock: n.clock,
 		NewMachine:  n.newMachine,
-		DropMachine: n.deps.Store.Drop,
+		DropMachine: n.dropMachine,
 		Fatal:       n.fail,
 		Registerer:  n.deps.Registerer,
 	})
@@ -166,6 +166,14 @@ func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
 		deps.Listening = n.hub.Listening
 	}
 	return fsm.Open(cfg, deps)
+}
+
+// dropMachine removes the state of a group that this node holds no longer. Who follows
+// a map here would hear nothing more of the group's keys, so all are told to resync.
+func (n *Node) dropMachine(group uint32) error {
+	err := n.deps.Store.Drop(group)
+	n.hub.Publish(&fsm.Changes{Group: group, Reset: true})
+	return err
 }
 
 // changed hears of every change that a local replica applied.
