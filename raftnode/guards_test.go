@@ -58,6 +58,7 @@ func withTransport(t *testing.T, test func(t *testing.T, tr *transport)) {
 			NetworkTransport: newTransport(newPipeLayer(), time.Second, hclog.NewNullLogger()),
 			peers:            newPeers(hclog.NewNullLogger()),
 			fenced:           func() error { return nil },
+			progressed:       func() {},
 			stop:             t.Context().Done(),
 		}
 		test(t, tr)

@@ -24,9 +24,9 @@ type instance struct {
 	broken chan string
 	// stop is closed when the instance is told to end, ended when it has.
 	stop, ended chan struct{}
-	// full has a token when the log gathered many bytes, applied when entries were
-	// applied.
-	full, applied chan struct{}
+	// full has a token when the log gathered many bytes, progress when entries were
+	// applied here or taken by a follower.
+	full, progress chan struct{}
 
 	mu      sync.Mutex // protects the fields below, and running against late additions
 	closing bool
@@ -46,12 +46,12 @@ type instance struct {
 // newInstance starts the library on the group's log and state.
 func (g *Group) newInstance() (*instance, error) {
 	in := &instance{
-		changed: make(chan struct{}, 1),
-		broken:  make(chan string, 1),
-		full:    make(chan struct{}, 1),
-		applied: make(chan struct{}, 1),
-		stop:    make(chan struct{}),
-		ended:   make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+		broken:   make(chan string, 1),
+		full:     make(chan struct{}, 1),
+		progress: make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 	in.log = &guardedLog{
 		groupLog: g.log, group: g.id, fatal: g.host.fail, stop: g.stop,
@@ -62,6 +62,7 @@ func (g *Group) newInstance() (*instance, error) {
 		peers:            newPeers(g.logger),
 		fenced:           g.host.fenced,
 		repeat:           g.host.cfg.HeartbeatTimeout / 5,
+		progressed:       in.noteProgress,
 		stop:             in.stop,
 	}
 	r, err := g.newRaft(in)
@@ -93,7 +94,7 @@ func (g *Group) newRaft(in *instance) (r *raft.Raft, err error) {
 	machine := &instanceFSM{
 		applier:        g.applier,
 		installed:      func(meta *raft.SnapshotMeta, replaced bool) { g.installed(in, meta, replaced) },
-		progressedHere: in.noteApplied,
+		progressedHere: in.noteProgress,
 	}
 	r, err = raft.NewRaft(cfg, machine, in.log, in.log, g.snapshots, in.transport)
 	if err != nil {
@@ -140,10 +141,10 @@ func (in *instance) signal() {
 	}
 }
 
-// noteApplied wakes spread.
-func (in *instance) noteApplied() {
+// noteProgress wakes spread.
+func (in *instance) noteProgress() {
 	select {
-	case in.applied <- struct{}{}:
+	case in.progress <- struct{}{}:
 	default:
 	}
 }

@@ -46,7 +46,7 @@ func (r reached) news(commit uint64) (req *raft.AppendEntriesRequest, ok bool) {
 func (g *Group) spread(in *instance) {
 	for {
 		select {
-		case <-in.applied:
+		case <-in.progress:
 		case <-in.stop:
 			return
 		}

@@ -30,6 +30,8 @@ type transport struct {
 	// the library repeats it every CommitTimeout; the answer is then the previous one. It
 	// makes the library's lease longer by this much, at most.
 	repeat time.Duration
+	// progressed is told that a follower has taken entries; it must not block.
+	progressed func()
 	// stop ends the waiting for links.
 	stop <-chan struct{}
 }
@@ -77,6 +79,9 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 		// The leadership is over.
 	case resp.Success && !probe:
 		t.peers.accepted(id, target, req)
+		if len(req.Entries) > 0 {
+			t.progressed()
+		}
 	default:
 		t.peers.answered(id, req.Term)
 	}
