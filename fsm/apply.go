@@ -216,6 +216,14 @@ func (r *run) lookup(section storage.Section, key []byte) (*cell, error) {
 	return c, nil
 }
 
+// cell returns the cell of an item that does not exist in the state.
+func (r *run) cell(key storage.Key) *cell {
+	if c := r.machine.overlay.cells[key.Section][key.Bytes]; c != nil {
+		return c // its deletion is not flushed yet
+	}
+	return &cell{key: key}
+}
+
 // read gets a value from the store, valid until the end of the run.
 func (r *run) read(key storage.Key) ([]byte, error) {
 	if r.reader == nil {

@@ -30,6 +30,10 @@ type Change struct {
 	// Record is the record after the change; a tombstone for a deletion. Zero for
 	// cluster documents.
 	Record protocol.Record
+	// Added is the record that a set of an observed-remove map has got or changed, and
+	// Removed the tag of one that it lost. They are set for changes of sets only.
+	Added   *protocol.ORRecord
+	Removed string
 	// Existed reports whether a live record was there before. Expiry is not judged.
 	Existed bool
 	// Origin names the connection that wrote, if any.

@@ -39,6 +39,7 @@ func goldenEntries() map[string]fsm.Entry {
 		Record: protocol.Record{Value: []byte{0x81, 0xa1, 'x', 1}, TTLMillis: 86_400_000},
 	}
 	client := protocol.Timestamp{Millis: 1_700_000_000_000, Counter: 3, NodeID: "7b0e4d52-8f3a-4c55-9d0e-1f2a3b4c5d6e"}
+	later := protocol.Timestamp{Millis: 1_700_000_000_001, NodeID: "n"}
 	return map[string]fsm.Entry{
 		"put.v1": entry(5, ts(1_700_000_000_500, 1),
 			put("todos", "a", "text", client), put("todos", "b", "", client), command.EncodePut(full), command.EncodePut(full)),
@@ -47,6 +48,9 @@ func goldenEntries() map[string]fsm.Entry {
 		"genesis.v1": entry(8, ts(1_700_000_000_800, 0), command.EncodeGenesis(system.Genesis{
 			ClusterID: "c-01", Groups: 7, ReplicationFactor: 3, Founder: "n1#7f3a", CreatedMillis: 1_700_000_000_000,
 		})),
+		"or-add.v1": entry(9, ts(1_700_000_000_900, 0), orAdd("labels", "a", "red", client), orAdd("labels", "a", "blue", later)),
+		"or-remove.v1": entry(10, ts(1_700_000_001_000, 0),
+			orRemove("labels", "a", client.String()), orRemove("labels", "gone", "unknown"), orRemoveHomeless("labels", "homeless")),
 	}
 }
 
@@ -59,7 +63,7 @@ func describe(t *testing.T, e fsm.Entry) string {
 	for _, res := range results[0] {
 		fmt.Fprintf(&b, "result %+v\n", res)
 	}
-	return b.String() + r.dump("todos")
+	return b.String() + r.dump("todos", "labels")
 }
 
 // golden compares got with the file, or writes the file if it is allowed.
@@ -128,6 +132,7 @@ func goldenState(t *testing.T) *rig {
 	r.apply(
 		fsm.Entry{Index: 1, Term: 1, Data: []byte("configuration"), Configuration: true},
 		entries["put.v1"], entries["member-put.v1"], entries["table-put.v1"], entries["genesis.v1"],
+		entries["or-add.v1"], entries["or-remove.v1"],
 	)
 	r.flush()
 	return r
@@ -138,14 +143,14 @@ func TestSnapshotsOfEveryFormatRestoreAsEver(t *testing.T) {
 	state := goldenState(t)
 	path := filepath.Join("testdata", "snapshot", version)
 	golden(t, path+".snapshot", state.snapshot())
-	golden(t, path+".golden", []byte(state.dump("todos")))
+	golden(t, path+".golden", []byte(state.dump("todos", "labels")))
 
 	file, err := os.ReadFile(path + ".snapshot")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := restored(t, fsm.SystemGroup, file)
-	golden(t, path+".golden", []byte(r.dump("todos")))
+	golden(t, path+".golden", []byte(r.dump("todos", "labels")))
 	if again := r.snapshot(); !bytes.Equal(again, file) {
 		t.Error("the restored state gives another snapshot")
 	}

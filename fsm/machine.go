@@ -80,6 +80,8 @@ type Machine struct {
 	flushed     storage.Mark
 	sealedIndex uint64
 	window      window
+	// trees are the hash trees of the maps, of this group's share.
+	trees trees
 
 	// cluster is replaced after each entry that changes it.
 	cluster atomic.Pointer[system.State]
@@ -87,8 +89,9 @@ type Machine struct {
 
 var _ writebehind.Source = (*Machine)(nil)
 
-// Open reads the group's mark and bookkeeping from the store and registers the
-// machine with the flusher. Entries after Applied are to be replayed. It fails with
+// Open reads the group's state from the store, of which it keeps the bookkeeping and
+// the hash trees, and registers the machine with the flusher. Entries after Applied
+// are to be replayed. It takes time in proportion to the state, and fails with
 // storage.ErrCorrupt when the stored state is damaged.
 func Open(cfg Config, deps Deps) (*Machine, error) {
 	m := &Machine{
@@ -125,7 +128,7 @@ func (m *Machine) readResident() (*resident, storage.Mark, error) {
 	}
 	state := newResident()
 	for section := range sections {
-		if !sections[section].resident {
+		if !sections[section].scanned {
 			continue
 		}
 		if err := state.readSection(reader, m.group, storage.Section(section)); err != nil {
@@ -139,7 +142,7 @@ func (m *Machine) readResident() (*resident, storage.Mark, error) {
 func (m *Machine) install(state *resident, mark storage.Mark) {
 	m.overlay.reset()
 	m.mark, m.flushed, m.sealedIndex = mark, mark, mark.Index
-	m.window = state.window
+	m.window, m.trees = state.window, state.trees
 	m.cluster.Store(state.cluster)
 }
 

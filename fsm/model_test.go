@@ -65,6 +65,9 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 		return command.Raw{Kind: command.Ignorable | 1, Version: 7}
 	}
 	if group != fsm.SystemGroup || rnd.IntN(3) == 0 {
+		if rnd.IntN(2) == 0 {
+			return randomSetCommand(rnd, millis)
+		}
 		return randomPut(rnd, millis)
 	}
 	id := fmt.Sprintf("n%d#%d", rnd.IntN(3), rnd.IntN(2))
@@ -78,6 +81,26 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 			ID: id, NodeID: id[:2], PeerAddr: fmt.Sprint(rnd.IntN(9)), Status: system.Status(rnd.IntN(8)), SinceMillis: millis,
 		})
 	}
+}
+
+// randomSetCommand adds and removes few tags under few keys, so that adds meet removals
+// and other keys.
+func randomSetCommand(rnd *rand.Rand, millis int64) command.Raw {
+	mapName, key := modelMaps[rnd.IntN(len(modelMaps))], []string{"", "a", "b", "\xff"}[rnd.IntN(4)]
+	tag := fmt.Sprint("tag", rnd.IntN(12))
+	switch rnd.IntN(6) {
+	case 0:
+		return orRemoveHomeless(mapName, tag)
+	case 1, 2:
+		return orRemove(mapName, key, tag)
+	}
+	rec := protocol.ORRecord{Tag: tag, Timestamp: protocol.Timestamp{Millis: millis - 5 + int64(rnd.IntN(10)), NodeID: "a"}}
+	// Tag and stamp say what the record is.
+	rec.Value = record(tag+fmt.Sprint(rec.Timestamp.Millis), rec.Timestamp).Value
+	if rnd.IntN(40) == 0 {
+		rec.Value = make([]byte, 5<<20)
+	}
+	return orAddRecord(mapName, key, rec)
 }
 
 func randomPut(rnd *rand.Rand, millis int64) command.Raw {

@@ -96,7 +96,7 @@ func (o *overlay) set(c *cell, value []byte) {
 	c.value, c.cut, c.pos = value, o.open.number, len(o.open.items)
 	o.open.items = append(o.open.items, storage.Item{Key: c.key, Value: value})
 	o.open.cells = append(o.open.cells, c)
-	if c.key.Section != storage.SectionDedup {
+	if sections[c.key.Section].counts {
 		o.open.counted++
 	}
 	o.pending.Add(1)
@@ -260,4 +260,25 @@ func (l *cache) overflow() *cell {
 	c := l.oldest
 	l.remove(c)
 	return c
+}
+
+// dirtyKeys returns the keys below prefix that the store does not hold as they are, and
+// whether they exist. It needs the lock for reading only.
+func (o *overlay) dirtyKeys(section storage.Section, prefix string) map[string]bool {
+	var found map[string]bool
+	take := func(items []storage.Item) {
+		for i := range items {
+			if it := &items[i]; it.Key.Section == section && strings.HasPrefix(it.Key.Bytes, prefix) {
+				if found == nil {
+					found = map[string]bool{}
+				}
+				found[it.Key.Bytes] = it.Value != nil
+			}
+		}
+	}
+	for i := range o.sealed {
+		take(o.sealed[i].items)
+	}
+	take(o.open.items)
+	return found
 }

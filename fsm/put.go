@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/crdt"
+	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
 )
@@ -41,20 +42,20 @@ func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 	if err != nil {
 		return command.Result{}, err
 	}
+	var before stored
 	var met *protocol.Record
 	if c.value != nil {
-		rec, err := decodeRecord(c.value)
-		if err != nil {
+		if before, err = decodeRecord(c.value); err != nil {
 			return command.Result{}, err
 		}
-		met = &rec
+		met = &before.Record
 	}
 	merged, won := crdt.Merge(met, r.effective(put, met))
 	r.raiseClock(merged.Timestamp)
 	if !won {
 		return r.unchanged(), nil
 	}
-	r.store(c, put, merged, met)
+	r.store(c, put, merged, before)
 	return r.changed(), nil
 }
 
@@ -72,10 +73,16 @@ func (r *run) effective(put command.Put, met *protocol.Record) protocol.Record {
 	return rec
 }
 
-// store makes rec, which won over met, the record in c.
-func (r *run) store(c *cell, put command.Put, rec protocol.Record, met *protocol.Record) {
-	encoded := encodeRecord(rec)
+// store makes rec, which won over before, the record in c.
+func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored) {
+	existed := c.value != nil
+	item := stored{Record: rec, index: r.mark.Index, item: merkle.LWWItem(put.Key, rec.Timestamp)}
+	if rec.IsTombstone() {
+		item.removed = r.entry.Stamp.Millis
+	}
+	encoded := encodeRecord(item)
 	r.set(c, encoded)
+	r.list(put.Map, put.Key, existed, before.item, item.item)
 	if !r.collect {
 		return
 	}
@@ -89,7 +96,20 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, met *protocol
 		Map:     strings.Clone(put.Map),
 		Key:     strings.Clone(put.Key),
 		Record:  rec,
-		Existed: met != nil && !met.IsTombstone(),
+		Existed: existed && !before.IsTombstone(),
 		Origin:  strings.Clone(put.Origin),
 	})
+}
+
+// list puts the item after in place of before in the tree of the records of a map, and
+// enters a key that is new in its list of keys.
+func (r *run) list(mapName, key string, existed bool, before, after uint32) {
+	bucket := merkle.BucketOf(key)
+	tree := r.machine.trees.of(mapName, TreeRecords)
+	if existed {
+		tree.Update(bucket, before, after, 0, r.mark.Index)
+		return
+	}
+	tree.Update(bucket, 0, after, 1, r.mark.Index)
+	r.set(r.cell(leafKey(mapName, TreeRecords, bucket, key)), listed)
 }

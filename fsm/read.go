@@ -16,14 +16,14 @@ func (m *Machine) Get(mapName, key string) (protocol.Record, bool, error) {
 	if err == nil && value == nil {
 		return protocol.Record{}, false, nil
 	}
-	var rec protocol.Record
+	var rec stored
 	if err == nil {
 		rec, err = decodeRecord(value)
 	}
 	if err != nil {
 		return protocol.Record{}, false, fmt.Errorf("get record: %w", err)
 	}
-	return rec, true, nil
+	return rec.Record, true, nil
 }
 
 // value returns the bytes of a record that nobody modifies, nil if there is none.
@@ -139,5 +139,5 @@ func (s *scan) show(key string, value []byte) {
 		s.done, s.err = true, err
 		return
 	}
-	s.done = !s.fn(key[len(s.prefix):], rec)
+	s.done = !s.fn(key[len(s.prefix):], rec.Record)
 }

@@ -3,6 +3,8 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
@@ -111,10 +114,64 @@ func (r *rig) dump(maps ...string) string {
 			return true
 		})
 		r.must(err)
+		r.dumpTrees(&b, name)
 	}
 	cluster := r.machine.Cluster()
 	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)
 	return b.String()
+}
+
+// dumpTrees adds what clients that sync can see of a map.
+func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
+	r.t.Helper()
+	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, fsm.TreeRecords).Root())
+	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, fsm.TreeSets).Root())
+	for _, bucket := range r.buckets(name, fsm.TreeRecords) {
+		list, _, err := r.machine.LeafRecords(name, bucket)
+		r.must(err)
+		for _, rec := range list {
+			fmt.Fprintf(b, "%q leaf %s: %q %s\n", name, merkle.Path(bucket), rec.Key, rec.Record.Timestamp)
+		}
+	}
+	for _, bucket := range r.buckets(name, fsm.TreeSets) {
+		list, _, err := r.machine.LeafSets(name, bucket)
+		r.must(err)
+		for _, e := range list {
+			fmt.Fprintf(b, "%q set %s: %q removed %q\n", name, merkle.Path(bucket), e.Key, e.Tombstones)
+			for _, rec := range e.Records {
+				fmt.Fprintf(b, "\t%q %x %s ttl %d\n", rec.Tag, []byte(rec.Value), rec.Timestamp, rec.TTLMillis)
+			}
+		}
+	}
+}
+
+func (r *rig) leaves(name string, kind fsm.TreeKind) *merkle.Leaves {
+	r.t.Helper()
+	leaves := new(merkle.Leaves)
+	_, err := r.machine.AddLeaves(name, kind, leaves)
+	r.must(err)
+	return leaves
+}
+
+// buckets are those of a map's tree that have keys, found as clients find them.
+func (r *rig) buckets(name string, kind fsm.TreeKind) (list []uint16) {
+	r.t.Helper()
+	leaves := r.leaves(name, kind)
+	var walk func(path string)
+	walk = func(path string) {
+		bucket, leaf, err := merkle.ParsePath(path)
+		r.must(err)
+		if leaf {
+			list = append(list, bucket)
+			return
+		}
+		children := leaves.Children(path, false)
+		for _, digit := range slices.Sorted(maps.Keys(children)) {
+			walk(path + digit)
+		}
+	}
+	walk("")
+	return list
 }
 
 // snapshot returns the bytes of the flushed state.
@@ -157,4 +214,24 @@ func record(text string, at protocol.Timestamp) protocol.Record {
 		rec.Value = append([]byte{0xa0 | byte(len(text))}, text...)
 	}
 	return rec
+}
+
+// orAdd adds text under a tag that is the text of its stamp.
+func orAdd(mapName, key, text string, at protocol.Timestamp) command.Raw {
+	return orAddRecord(mapName, key, protocol.ORRecord{Value: record(text, at).Value, Timestamp: at, Tag: at.String()})
+}
+
+func orAddRecord(mapName, key string, rec protocol.ORRecord) command.Raw {
+	c, _ := command.AppendORAdd(nil, command.ORAdd{Map: mapName, Key: key, Record: rec})
+	return c
+}
+
+func orRemove(mapName, key, tag string) command.Raw {
+	c, _ := command.AppendORRemove(nil, command.ORRemove{Map: mapName, Key: key, Tag: tag})
+	return c
+}
+
+func orRemoveHomeless(mapName, tag string) command.Raw {
+	c, _ := command.AppendORRemove(nil, command.ORRemove{Map: mapName, Tag: tag, Homeless: true})
+	return c
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // commands says how each kind is applied; a kind without a row stops the group.
-// Each command changes at most one item outside the dedup section.
+// Each command changes at most one item of a section that counts.
 var commands = [...]struct {
 	name  string
 	apply func(*run, command.Raw) (command.Result, error)
@@ -18,30 +18,39 @@ var commands = [...]struct {
 	command.KindMemberPut: {"member-put", applyMemberPut},
 	command.KindTablePut:  {"table-put", applyTablePut},
 	command.KindGenesis:   {"genesis", applyGenesis},
+	command.KindORAdd:     {"or-add", applyORAdd},
+	command.KindORRemove:  {"or-remove", applyORRemove},
 }
 
-// sections says what each part of the state is. A resident section is loaded into
-// memory as a whole when a machine opens; load takes one item of it, in key order.
-// For the others load only checks the item.
+// sections says what each part of the state is. The items of a scanned section are
+// read when a machine opens, because something in memory follows from them; load takes
+// one item, in key order. For the others load only checks the item. What counts is
+// counted for the batch size; the rest is bookkeeping of what counts.
 var sections = [...]struct {
-	name     string
-	resident bool
-	load     func(s *resident, key string, value []byte) error
+	name    string
+	scanned bool
+	counts  bool
+	load    func(s *resident, key string, value []byte) error
 }{
-	storage.SectionRecords: {"records", false, loadRecord},
-	storage.SectionDedup:   {"dedup", true, loadOutcome},
-	storage.SectionSystem:  {"system", true, loadDocument},
+	storage.SectionRecords: {"records", true, true, loadRecord},
+	storage.SectionDedup:   {"dedup", true, false, loadOutcome},
+	storage.SectionSystem:  {"system", true, true, loadDocument},
+	storage.SectionSets:    {"sets", true, true, loadSet},
+	storage.SectionTags:    {"tags", false, false, loadTag},
+	storage.SectionRemoved: {"removed", false, false, loadRemoved},
+	storage.SectionLeaves:  {"leaves", false, false, loadLeaf},
 }
 
-// resident is the state that a machine keeps in memory as a whole, while it is
-// read from the store or from a snapshot.
+// resident is what a machine keeps in memory of the whole state, while it is read
+// from the store or from a snapshot.
 type resident struct {
 	window  window
 	cluster *system.State
+	trees   trees
 }
 
 func newResident() *resident {
-	return &resident{window: newWindow(), cluster: &system.State{}}
+	return &resident{window: newWindow(), cluster: &system.State{}, trees: trees{}}
 }
 
 // load takes one stored item.
@@ -67,8 +76,6 @@ func (s *resident) readSection(reader storage.Reader, group uint32, section stor
 	}
 	return nil
 }
-
-func loadRecord(_ *resident, key string, value []byte) error { return checkRecord(key, value) }
 
 func loadOutcome(s *resident, key string, value []byte) error { return s.window.load(key, value) }
 

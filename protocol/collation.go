@@ -33,7 +33,7 @@ func CompareNodeIDs(a, b string) int {
 		return 0
 	}
 	if !printableASCII(a) || !printableASCII(b) {
-		return compareUTF16(a, b)
+		return CompareText(a, b)
 	}
 	n := min(len(a), len(b))
 	for i := range n {
@@ -62,7 +62,12 @@ func printableASCII(s string) bool {
 	return true
 }
 
-func compareUTF16(a, b string) int {
+// CompareText orders texts by UTF-16 code unit, the shorter prefix first, and returns
+// -1, 0 or 1. It is the order of tags and keys in what clients hash.
+func CompareText(a, b string) int {
+	if ascii(a) && ascii(b) {
+		return strings.Compare(a, b)
+	}
 	ua, ub := utf16.Encode([]rune(a)), utf16.Encode([]rune(b))
 	for i := range min(len(ua), len(ub)) {
 		if ua[i] != ub[i] {
@@ -73,4 +78,13 @@ func compareUTF16(a, b string) int {
 		return sign(len(ua) < len(ub))
 	}
 	return strings.Compare(a, b)
+}
+
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
 }

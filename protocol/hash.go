@@ -13,8 +13,10 @@ const (
 // mixed in whole, and a character above U+FFFF counts as its two surrogates.
 // Bytes that are not valid UTF-8 hash as U+FFFD. Clients compute the same
 // function, so its result must never change.
-func Hash(s string) uint32 {
-	h := uint32(fnvOffset32)
+func Hash(s string) uint32 { return hashFrom(fnvOffset32, s) }
+
+// hashFrom goes on from h with s.
+func hashFrom(h uint32, s string) uint32 {
 	for _, r := range s {
 		if r >= 0x10000 {
 			r -= 0x10000
@@ -51,4 +53,16 @@ func Combine(hashes ...uint32) (sum uint32) {
 		sum += Mix(h)
 	}
 	return sum
+}
+
+// HashBytes is Hash of a text in bytes.
+func HashBytes(text []byte) uint32 {
+	h := uint32(fnvOffset32)
+	for i, c := range text {
+		if c >= 0x80 {
+			return hashFrom(h, string(text[i:]))
+		}
+		h = (h ^ uint32(c)) * fnvPrime32
+	}
+	return h
 }

@@ -92,6 +92,15 @@ func (r *Reader) Take(n int) []byte {
 	return b
 }
 
+// Uint32 takes four bytes in little-endian order.
+func (r *Reader) Uint32() uint32 {
+	b := r.Take(4)
+	if b == nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(b)
+}
+
 // Uint64 takes eight bytes in little-endian order.
 func (r *Reader) Uint64() uint64 {
 	b := r.Take(8)
@@ -139,10 +148,10 @@ func (r *Reader) Bytes() []byte { return r.Take(r.Count(1)) }
 
 // TextView takes text with a length in front. It aliases the input, which must never
 // change as long as the text is used.
-func (r *Reader) TextView() string {
-	b := r.Bytes()
-	return unsafe.String(unsafe.SliceData(b), len(b))
-}
+func (r *Reader) TextView() string { return View(r.Bytes()) }
 
 // Text takes text with a length in front and copies it.
 func (r *Reader) Text() string { return string(r.Bytes()) }
+
+// View is b as text, without a copy. b must never change as long as the text is used.
+func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

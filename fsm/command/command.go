@@ -26,6 +26,8 @@ const (
 	KindMemberPut Kind = 2 // system group: write one member document
 	KindTablePut  Kind = 3 // system group: write the partition table
 	KindGenesis   Kind = 4 // system group: the cluster's identity, once
+	KindORAdd     Kind = 5 // add one record to an observed-remove map
+	KindORRemove  Kind = 6 // remove one tag from an observed-remove map
 )
 
 // Ignorable marks the kinds that may be skipped by nodes that do not know them.
@@ -42,6 +44,10 @@ func (k Kind) String() string {
 		return "table-put"
 	case KindGenesis:
 		return "genesis"
+	case KindORAdd:
+		return "or-add"
+	case KindORRemove:
+		return "or-remove"
 	default:
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}

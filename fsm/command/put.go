@@ -2,7 +2,6 @@ package command
 
 import (
 	"encoding/binary"
-	"unsafe"
 
 	"github.com/quorate/quorate/fsm/codec"
 )
@@ -40,13 +39,7 @@ func AppendPut(dst []byte, p Put) (c Raw, extended []byte) {
 	b = binary.AppendVarint(b, p.Record.Timestamp.Millis)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Counter)
 	b = binary.AppendVarint(b, p.Record.TTLMillis)
-	texts := [...]string{p.Map, p.Key, p.Record.Timestamp.NodeID, p.Dedup, p.Origin}
-	for _, s := range texts {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-	}
-	for _, s := range texts {
-		b = append(b, s...)
-	}
+	b = appendTexts(b, []string{p.Map, p.Key, p.Record.Timestamp.NodeID, p.Dedup, p.Origin})
 	b = append(b, value...)
 	return Raw{Kind: KindPut, Version: putVersion, Body: b[start:len(b):len(b)]}, b
 }
@@ -76,7 +69,7 @@ func DecodePut(c Raw) (Put, error) {
 	p.Record.Timestamp.Millis = r.Varint()
 	p.Record.Timestamp.Counter = r.Varint()
 	p.Record.TTLMillis = r.Varint()
-	p.readTexts(&r)
+	takeTexts(&r, []*string{&p.Map, &p.Key, &p.Record.Timestamp.NodeID, &p.Dedup, &p.Origin})
 	if err := r.Err(); err != nil {
 		return Put{}, malformed("decode put", err)
 	}
@@ -89,23 +82,3 @@ func DecodePut(c Raw) (Put, error) {
 	return p, nil
 }
 
-func (p *Put) readTexts(r *codec.Reader) {
-	fields := [...]*string{&p.Map, &p.Key, &p.Record.Timestamp.NodeID, &p.Dedup, &p.Origin}
-	var ends [len(fields)]int
-	total := 0
-	for i := range fields {
-		// Each length is at most what is left, so the sum cannot overflow.
-		total += r.Count(1)
-		ends[i] = total
-	}
-	taken := r.Take(total)
-	texts := unsafe.String(unsafe.SliceData(taken), len(taken))
-	if r.Err() != nil {
-		return
-	}
-	start := 0
-	for i, end := range ends {
-		*fields[i] = texts[start:end]
-		start = end
-	}
-}

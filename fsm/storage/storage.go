@@ -18,9 +18,13 @@ const (
 	SectionRecords Section = 1 // last-write-wins records, key: map name, key
 	SectionDedup   Section = 2 // outcomes of commands that are not idempotent
 	SectionSystem  Section = 3 // cluster documents, in the system group only
+	SectionSets    Section = 4 // live records of observed-remove maps, key: map name, key
+	SectionTags    Section = 5 // where a tag is, or that it is removed, key: map name, tag
+	SectionRemoved Section = 6 // removed tags by key, key: map name, key, tag
+	SectionLeaves  Section = 7 // keys by bucket of their hash tree, key: map name, tree, bucket, key
 
 	// Sections is above every section.
-	Sections = 4
+	Sections = 8
 )
 
 // The greatest lengths of Key.Bytes and Item.Value that a Store takes.
@@ -133,6 +137,14 @@ func (s Section) String() string {
 		return "dedup"
 	case SectionSystem:
 		return "system"
+	case SectionSets:
+		return "sets"
+	case SectionTags:
+		return "tags"
+	case SectionRemoved:
+		return "removed"
+	case SectionLeaves:
+		return "leaves"
 	default:
 		return fmt.Sprintf("section(%d)", uint8(s))
 	}

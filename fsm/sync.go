@@ -1,0 +1,219 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/fsm/merkle"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol"
+)
+
+// KeyedRecord is one record with its key.
+type KeyedRecord struct {
+	Key    string
+	Record protocol.Record
+}
+
+// AddLeaves adds the leaf buckets of this group's share of a map to leaves, and returns
+// the log index of the state that they show. It reads no records. Errors: ErrStopped,
+// ErrClosed.
+func (m *Machine) AddLeaves(mapName string, kind TreeKind, leaves *merkle.Leaves) (index uint64, err error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.err != nil {
+		return 0, fmt.Errorf("hash tree: %w", m.err)
+	}
+	if tree := m.trees[treeID{mapName, kind}]; tree != nil {
+		tree.AddTo(leaves)
+	}
+	return m.mark.Index, nil
+}
+
+// LeafRecords returns the records of a map whose keys are in bucket, tombstones
+// included, in key order, and the log index of the state that they show. Values must
+// not be modified. It reads the store and holds up Apply meanwhile. Errors as in Get.
+func (m *Machine) LeafRecords(mapName string, bucket uint16) (list []KeyedRecord, index uint64, err error) {
+	err = m.look(func(l *look) error {
+		index = m.mark.Index
+		list, err = l.records(mapName, bucket, 0, nil)
+		return err
+	})
+	return list, index, err
+}
+
+// RecordsSince returns the records of a map that entries above index since stored, by
+// bucket and key, and the log index of the state that they show. It reads only buckets
+// that changed since. Otherwise as LeafRecords.
+func (m *Machine) RecordsSince(mapName string, since uint64) (list []KeyedRecord, index uint64, err error) {
+	err = m.look(func(l *look) error {
+		index = m.mark.Index
+		tree := m.trees[treeID{mapName, TreeRecords}]
+		if tree == nil {
+			return nil
+		}
+		for bucket := range uint16(merkle.Buckets) {
+			if tree.At(bucket).Changed <= since {
+				continue
+			}
+			if list, err = l.records(mapName, bucket, since, list); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, index, err
+}
+
+// LeafSets returns the keys of an observed-remove map in bucket with their records and
+// removed tags, in key order. Otherwise as LeafRecords.
+func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, index uint64, err error) {
+	err = m.look(func(l *look) error {
+		index = m.mark.Index
+		prefix := leafPrefix(mapName, TreeSets, bucket)
+		keys, err := l.keys(storage.SectionLeaves, string(prefix))
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			entry, err := l.set(mapName, key)
+			if err != nil {
+				return err
+			}
+			list = append(list, entry)
+		}
+		return nil
+	})
+	return list, index, err
+}
+
+// Set returns one key of an observed-remove map; without records and removed tags if
+// there is no such key. Otherwise as LeafRecords.
+func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, index uint64, err error) {
+	err = m.look(func(l *look) error {
+		index = m.mark.Index
+		entry, err = l.set(mapName, key)
+		return err
+	})
+	return entry, index, err
+}
+
+// KnownTag reports whether the group holds the tag of an observed-remove map, live or
+// removed, and whether it is removed. Errors as in Get.
+func (m *Machine) KnownTag(mapName, tag string) (known, removed bool, err error) {
+	err = m.look(func(l *look) error {
+		value, err := l.get(storage.SectionTags, appendRecordKey(nil, mapName, tag))
+		if err != nil {
+			return err
+		}
+		t, err := decodeTag(value)
+		known, removed = t.state != tagUnknown, t.state == tagRemoved
+		return err
+	})
+	return known, removed, err
+}
+
+// look is a read of the present state, under the machine's lock for reading.
+type look struct {
+	machine *Machine
+	reader  storage.Reader
+}
+
+// look calls fn with the state held still.
+func (m *Machine) look(fn func(*look) error) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.err != nil {
+		return fmt.Errorf("read state: %w", m.err)
+	}
+	reader, err := m.store.NewReader()
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	defer reader.Close()
+	if err := fn(&look{machine: m, reader: reader}); err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	return nil
+}
+
+// get returns the value of an item, nil if there is none; valid for as long as the
+// look.
+func (l *look) get(section storage.Section, key []byte) ([]byte, error) {
+	if c := l.machine.overlay.cells[section][string(key)]; c != nil {
+		return c.value, nil
+	}
+	return l.reader.Get(l.machine.group, storage.Key{Section: section, Bytes: string(key)})
+}
+
+// keys returns what follows prefix in the keys of the items under it, in order.
+func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
+	dirty := l.machine.overlay.dirtyKeys(section, prefix)
+	var list []string
+	err := l.reader.Scan(l.machine.group, section, prefix, "", func(key string, _ []byte) bool {
+		if _, changed := dirty[key]; !changed {
+			list = append(list, key[len(prefix):])
+		}
+		return true
+	})
+	if err != nil || len(dirty) == 0 {
+		return list, err
+	}
+	for key, exists := range dirty {
+		if exists {
+			list = append(list, key[len(prefix):])
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// records appends the records of a bucket that entries above index since stored.
+func (l *look) records(mapName string, bucket uint16, since uint64, list []KeyedRecord) ([]KeyedRecord, error) {
+	keys, err := l.keys(storage.SectionLeaves, string(leafPrefix(mapName, TreeRecords, bucket)))
+	if err != nil {
+		return nil, err
+	}
+	var scratch []byte
+	for _, key := range keys {
+		scratch = appendRecordKey(scratch[:0], mapName, key)
+		value, err := l.get(storage.SectionRecords, scratch)
+		if err != nil {
+			return nil, err
+		}
+		rec, err := decodeRecord(value)
+		if err != nil {
+			return nil, err
+		}
+		if rec.index > since {
+			list = append(list, KeyedRecord{Key: key, Record: ownRecord(rec.Record)})
+		}
+	}
+	return list, nil
+}
+
+// ownRecord is rec in memory of its own.
+func ownRecord(rec protocol.Record) protocol.Record {
+	rec.Value = slices.Clone(rec.Value)
+	rec.Timestamp.NodeID = strings.Clone(rec.Timestamp.NodeID)
+	return rec
+}
+
+// set reads one key of an observed-remove map.
+func (l *look) set(mapName, key string) (protocol.OREntry, error) {
+	entry := protocol.OREntry{Key: key, Records: []protocol.ORRecord{}, Tombstones: []string{}}
+	value, err := l.get(storage.SectionSets, appendRecordKey(nil, mapName, key))
+	if err != nil || value == nil {
+		return entry, err
+	}
+	s, err := decodeSet(slices.Clone(value))
+	if err != nil {
+		return entry, err
+	}
+	entry.Records = append(entry.Records, s.records...)
+	if s.removed > 0 {
+		entry.Tombstones, err = l.keys(storage.SectionRemoved, string(removedPrefix(mapName, key)))
+	}
+	return entry, err
+}

@@ -1,0 +1,149 @@
+package fsm_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/merkle"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/protocol"
+)
+
+// TestTreesEqualTheirRecords holds the trees, which grow with each write, against ones
+// made from the records.
+func TestTreesEqualTheirRecords(t *testing.T) {
+	rnd := newRand(t)
+	for range 10 {
+		log := randomLog(rnd, 1, 150)
+		r := newReplica(t, 1, log, memory.New(memory.Config{}), batchSize(10), cacheBytes(rnd.IntN(2000)))
+		for running := true; running; {
+			running = r.step(1 + rnd.IntN(20))
+			switch rnd.IntN(6) {
+			case 0:
+				r.flush()
+			case 1:
+				r.crashAndReplay()
+			}
+			for _, name := range modelMaps {
+				r.checkTree(name)
+			}
+		}
+	}
+}
+
+// checkTree compares the tree of a map, its leaves and its deltas with its records.
+func (r *replica) checkTree(name string) {
+	r.t.Helper()
+	var fresh merkle.Tree
+	byBucket := map[uint16][]fsm.KeyedRecord{}
+	_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
+		bucket := merkle.BucketOf(key)
+		fresh.Update(bucket, 0, merkle.LWWItem(key, rec.Timestamp), 1, 0)
+		byBucket[bucket] = append(byBucket[bucket], fsm.KeyedRecord{Key: key, Record: rec})
+		return true
+	})
+	r.must(err)
+	want := new(merkle.Leaves)
+	fresh.AddTo(want)
+	if *want != *r.leaves(name, fsm.TreeRecords) {
+		r.t.Fatalf("tree of %q differs from its records", name)
+	}
+	var all []fsm.KeyedRecord
+	for _, bucket := range r.buckets(name, fsm.TreeRecords) {
+		list, _, err := r.machine.LeafRecords(name, bucket)
+		r.must(err)
+		if diff := cmp.Diff(byBucket[bucket], list); diff != "" {
+			r.t.Fatalf("leaf of %q (-want +got):\n%s", name, diff)
+		}
+		all = append(all, list...)
+	}
+	since, _, err := r.machine.RecordsSince(name, 0)
+	r.must(err)
+	if diff := cmp.Diff(all, since); diff != "" {
+		r.t.Fatalf("delta of everything in %q (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestADeltaHasWhatWasStoredSince(t *testing.T) {
+	r := newRig(t, 1)
+	for i := range uint64(20) {
+		r.apply(entry(i+1, ts(int64(i), 0), put("m", fmt.Sprint("k", i), "v", ts(1, 0))))
+	}
+	r.flush()
+	r = r.crash()
+	// An old write and a deletion that come late, and one that loses.
+	r.apply(entry(21, ts(50, 0), put("m", "late", "v", ts(1, 0)), put("m", "k3", "", ts(9, 0)), put("m", "k4", "x", ts(0, 0))))
+	list, index, err := r.machine.RecordsSince("m", 20)
+	r.must(err)
+	var got []string
+	for _, rec := range list {
+		got = append(got, fmt.Sprint(rec.Key, " ", rec.Record.IsTombstone()))
+	}
+	slices.Sort(got)
+	if want := []string{"k3 true", "late false"}; !slices.Equal(got, want) || index != 21 {
+		t.Errorf("delta %q at %d, want %q at 21", got, index, want)
+	}
+	if list, _, err := r.machine.RecordsSince("m", 21); err != nil || len(list) > 0 {
+		t.Errorf("delta after everything: %v, %v", list, err)
+	}
+	if list, _, err := r.machine.RecordsSince("unknown", 0); err != nil || len(list) > 0 {
+		t.Errorf("delta of an unknown map: %v, %v", list, err)
+	}
+}
+
+// countingStore counts the values that are read.
+type countingStore struct {
+	storage.Store
+	reads int
+}
+
+type countingReader struct {
+	storage.Reader
+	store *countingStore
+}
+
+func (s *countingStore) NewReader() (storage.Reader, error) {
+	r, err := s.Store.NewReader()
+	return countingReader{r, s}, err
+}
+
+func (r countingReader) Get(group uint32, key storage.Key) ([]byte, error) {
+	r.store.reads++
+	return r.Reader.Get(group, key)
+}
+
+func (r countingReader) Scan(group uint32, section storage.Section, prefix, from string, fn func(string, []byte) bool) error {
+	return r.Reader.Scan(group, section, prefix, from, func(key string, value []byte) bool {
+		r.store.reads++
+		return fn(key, value)
+	})
+}
+
+func TestSyncReadsWhatItShowsAndNoMore(t *testing.T) {
+	store := &countingStore{Store: memory.New(memory.Config{})}
+	r := openRig(t, 1, store, cacheBytes(0))
+	for i := range uint64(2000) {
+		r.apply(entry(i+1, ts(int64(i), 0), put("m", fmt.Sprint("k", i), "v", ts(1, 0))))
+	}
+	r.flush()
+	store.reads = 0
+	leaves := r.leaves("m", fsm.TreeRecords)
+	if leaves.Root() == 0 || len(leaves.Children("", false)) != 16 || store.reads > 0 {
+		t.Errorf("root and children took %d reads", store.reads)
+	}
+	list, _, err := r.machine.LeafRecords("m", merkle.BucketOf("k7"))
+	r.must(err)
+	if store.reads != 2*len(list) || len(list) == 0 {
+		t.Errorf("a leaf of %d records took %d reads", len(list), store.reads)
+	}
+	r.apply(entry(2001, ts(1, 0), put("m", "k7", "w", ts(2, 0))))
+	store.reads = 0
+	if delta, _, err := r.machine.RecordsSince("m", 2000); err != nil || len(delta) != 1 || store.reads > 2*len(list) {
+		t.Errorf("a delta of %d records took %d reads: %v", len(delta), store.reads, err)
+	}
+}
