@@ -6,9 +6,9 @@ import (
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/crdt"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // openSet is a set that a command works on.
@@ -43,7 +43,7 @@ func (r *run) closeSet(s *openSet) error {
 	s.index = r.mark.Index
 	s.item = merkle.ORItem(s.key, s.records)
 	bucket := merkle.BucketOf(s.key)
-	keys, err := r.listSet(s, leafKey(s.mapName, TreeSets, bucket, s.key))
+	keys, err := r.listSet(s, leafKey(s.mapName, merkle.Sets, bucket, s.key))
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (r *run) closeSet(s *openSet) error {
 	} else {
 		r.set(s.cell, nil)
 	}
-	r.machine.trees.of(s.mapName, TreeSets).Update(bucket, s.before.item, s.item, keys, r.mark.Index)
+	r.machine.trees.of(s.mapName, merkle.Sets).Update(bucket, s.before.item, s.item, keys, r.mark.Index)
 	return nil
 }
 

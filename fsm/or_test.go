@@ -15,10 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // setState is what an observed-remove map holds: the live tags of each key that has
@@ -31,8 +30,8 @@ type setState struct {
 
 func (r *rig) setState(name string) setState {
 	r.t.Helper()
-	s := setState{Live: map[string][]string{}, Root: r.leaves(name, fsm.TreeSets).Root()}
-	for _, bucket := range r.buckets(name, fsm.TreeSets) {
+	s := setState{Live: map[string][]string{}, Root: r.leaves(name, merkle.Sets).Root()}
+	for _, bucket := range r.buckets(name, merkle.Sets) {
 		list, _, err := r.machine.LeafSets(name, bucket)
 		r.must(err)
 		for _, e := range list {
@@ -246,7 +245,7 @@ func TestARemovalIsListedUnderTheKeyThatHeldTheTag(t *testing.T) {
 	if !slices.Equal(entry.Tombstones, []string{at.String()}) {
 		t.Errorf("removed tags of the key: %q", entry.Tombstones)
 	}
-	if got := r.buckets("m", fsm.TreeSets); !slices.Equal(got, []uint16{merkle.BucketOf("k")}) {
+	if got := r.buckets("m", merkle.Sets); !slices.Equal(got, []uint16{merkle.BucketOf("k")}) {
 		t.Errorf("buckets %v, want that of the key although it has no item", got)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/fsm/codec"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // The first bytes of stored sets and tags.
@@ -102,7 +102,7 @@ func loadSet(s *resident, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	s.trees.of(mapName, TreeSets).Update(merkle.BucketOf(setKey), 0, set.item, 1, set.index)
+	s.trees.of(mapName, merkle.Sets).Update(merkle.BucketOf(setKey), 0, set.item, 1, set.index)
 	return nil
 }
 

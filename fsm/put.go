@@ -5,9 +5,9 @@ import (
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/crdt"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // applyPut merges one record, once per dedup id.
@@ -105,11 +105,11 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 // enters a key that is new in its list of keys.
 func (r *run) list(mapName, key string, existed bool, before, after uint32) {
 	bucket := merkle.BucketOf(key)
-	tree := r.machine.trees.of(mapName, TreeRecords)
+	tree := r.machine.trees.of(mapName, merkle.Records)
 	if existed {
 		tree.Update(bucket, before, after, 0, r.mark.Index)
 		return
 	}
 	tree.Update(bucket, 0, after, 1, r.mark.Index)
-	r.set(r.cell(leafKey(mapName, TreeRecords, bucket, key)), listed)
+	r.set(r.cell(leafKey(mapName, merkle.Records, bucket, key)), listed)
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/quorate/quorate/fsm/codec"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // recordFormat is the first byte of every stored record.
@@ -94,7 +94,7 @@ func loadRecord(s *resident, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	s.trees.of(mapName, TreeRecords).Update(merkle.BucketOf(recordKey), 0, rec.item, 1, rec.index)
+	s.trees.of(mapName, merkle.Records).Update(merkle.BucketOf(recordKey), 0, rec.item, 1, rec.index)
 	return nil
 }
 

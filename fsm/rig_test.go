@@ -12,11 +12,11 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -124,16 +124,16 @@ func (r *rig) dump(maps ...string) string {
 // dumpTrees adds what clients that sync can see of a map.
 func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 	r.t.Helper()
-	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, fsm.TreeRecords).Root())
-	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, fsm.TreeSets).Root())
-	for _, bucket := range r.buckets(name, fsm.TreeRecords) {
+	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, merkle.Records).Root())
+	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, merkle.Sets).Root())
+	for _, bucket := range r.buckets(name, merkle.Records) {
 		list, _, err := r.machine.LeafRecords(name, bucket)
 		r.must(err)
 		for _, rec := range list {
 			fmt.Fprintf(b, "%q leaf %s: %q %s\n", name, merkle.Path(bucket), rec.Key, rec.Record.Timestamp)
 		}
 	}
-	for _, bucket := range r.buckets(name, fsm.TreeSets) {
+	for _, bucket := range r.buckets(name, merkle.Sets) {
 		list, _, err := r.machine.LeafSets(name, bucket)
 		r.must(err)
 		for _, e := range list {
@@ -145,7 +145,7 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 	}
 }
 
-func (r *rig) leaves(name string, kind fsm.TreeKind) *merkle.Leaves {
+func (r *rig) leaves(name string, kind merkle.Kind) *merkle.Leaves {
 	r.t.Helper()
 	leaves := new(merkle.Leaves)
 	_, err := r.machine.AddLeaves(name, kind, leaves)
@@ -154,7 +154,7 @@ func (r *rig) leaves(name string, kind fsm.TreeKind) *merkle.Leaves {
 }
 
 // buckets are those of a map's tree that have keys, found as clients find them.
-func (r *rig) buckets(name string, kind fsm.TreeKind) (list []uint16) {
+func (r *rig) buckets(name string, kind merkle.Kind) (list []uint16) {
 	r.t.Helper()
 	leaves := r.leaves(name, kind)
 	var walk func(path string)

@@ -5,21 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
-
-// KeyedRecord is one record with its key.
-type KeyedRecord struct {
-	Key    string
-	Record protocol.Record
-}
 
 // AddLeaves adds the leaf buckets of this group's share of a map to leaves, and returns
 // the log index of the state that they show. It reads no records. Errors: ErrStopped,
 // ErrClosed.
-func (m *Machine) AddLeaves(mapName string, kind TreeKind, leaves *merkle.Leaves) (index uint64, err error) {
+func (m *Machine) AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (index uint64, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.err != nil {
@@ -34,7 +28,7 @@ func (m *Machine) AddLeaves(mapName string, kind TreeKind, leaves *merkle.Leaves
 // LeafRecords returns the records of a map whose keys are in bucket, tombstones
 // included, in key order, and the log index of the state that they show. Values must
 // not be modified. It reads the store and holds up Apply meanwhile. Errors as in Get.
-func (m *Machine) LeafRecords(mapName string, bucket uint16) (list []KeyedRecord, index uint64, err error) {
+func (m *Machine) LeafRecords(mapName string, bucket uint16) (list []protocol.KeyedRecord, index uint64, err error) {
 	err = m.look(func(l *look) error {
 		index = m.mark.Index
 		list, err = l.records(mapName, bucket, 0, nil)
@@ -46,10 +40,10 @@ func (m *Machine) LeafRecords(mapName string, bucket uint16) (list []KeyedRecord
 // RecordsSince returns the records of a map that entries above index since stored, by
 // bucket and key, and the log index of the state that they show. It reads only buckets
 // that changed since. Otherwise as LeafRecords.
-func (m *Machine) RecordsSince(mapName string, since uint64) (list []KeyedRecord, index uint64, err error) {
+func (m *Machine) RecordsSince(mapName string, since uint64) (list []protocol.KeyedRecord, index uint64, err error) {
 	err = m.look(func(l *look) error {
 		index = m.mark.Index
-		tree := m.trees[treeID{mapName, TreeRecords}]
+		tree := m.trees[treeID{mapName, merkle.Records}]
 		if tree == nil {
 			return nil
 		}
@@ -71,7 +65,7 @@ func (m *Machine) RecordsSince(mapName string, since uint64) (list []KeyedRecord
 func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, index uint64, err error) {
 	err = m.look(func(l *look) error {
 		index = m.mark.Index
-		prefix := leafPrefix(mapName, TreeSets, bucket)
+		prefix := leafPrefix(mapName, merkle.Sets, bucket)
 		keys, err := l.keys(storage.SectionLeaves, string(prefix))
 		if err != nil {
 			return err
@@ -170,8 +164,8 @@ func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
 }
 
 // records appends the records of a bucket that entries above index since stored.
-func (l *look) records(mapName string, bucket uint16, since uint64, list []KeyedRecord) ([]KeyedRecord, error) {
-	keys, err := l.keys(storage.SectionLeaves, string(leafPrefix(mapName, TreeRecords, bucket)))
+func (l *look) records(mapName string, bucket uint16, since uint64, list []protocol.KeyedRecord) ([]protocol.KeyedRecord, error) {
+	keys, err := l.keys(storage.SectionLeaves, string(leafPrefix(mapName, merkle.Records, bucket)))
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +181,7 @@ func (l *look) records(mapName string, bucket uint16, since uint64, list []Keyed
 			return nil, err
 		}
 		if rec.index > since {
-			list = append(list, KeyedRecord{Key: key, Record: ownRecord(rec.Record)})
+			list = append(list, protocol.KeyedRecord{Key: key, Record: ownRecord(rec.Record)})
 		}
 	}
 	return list, nil
@@ -202,7 +196,7 @@ func ownRecord(rec protocol.Record) protocol.Record {
 
 // set reads one key of an observed-remove map.
 func (l *look) set(mapName, key string) (protocol.OREntry, error) {
-	entry := protocol.OREntry{Key: key, Records: []protocol.ORRecord{}, Tombstones: []string{}}
+	entry := protocol.OREntry{Key: key}
 	value, err := l.get(storage.SectionSets, appendRecordKey(nil, mapName, key))
 	if err != nil || value == nil {
 		return entry, err
@@ -211,7 +205,7 @@ func (l *look) set(mapName, key string) (protocol.OREntry, error) {
 	if err != nil {
 		return entry, err
 	}
-	entry.Records = append(entry.Records, s.records...)
+	entry.Records = s.records
 	if s.removed > 0 {
 		entry.Tombstones, err = l.keys(storage.SectionRemoved, string(removedPrefix(mapName, key)))
 	}

@@ -7,11 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/fsm"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // TestTreesEqualTheirRecords holds the trees, which grow with each write, against ones
@@ -40,21 +39,21 @@ func TestTreesEqualTheirRecords(t *testing.T) {
 func (r *replica) checkTree(name string) {
 	r.t.Helper()
 	var fresh merkle.Tree
-	byBucket := map[uint16][]fsm.KeyedRecord{}
+	byBucket := map[uint16][]protocol.KeyedRecord{}
 	_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
 		bucket := merkle.BucketOf(key)
 		fresh.Update(bucket, 0, merkle.LWWItem(key, rec.Timestamp), 1, 0)
-		byBucket[bucket] = append(byBucket[bucket], fsm.KeyedRecord{Key: key, Record: rec})
+		byBucket[bucket] = append(byBucket[bucket], protocol.KeyedRecord{Key: key, Record: rec})
 		return true
 	})
 	r.must(err)
 	want := new(merkle.Leaves)
 	fresh.AddTo(want)
-	if *want != *r.leaves(name, fsm.TreeRecords) {
+	if *want != *r.leaves(name, merkle.Records) {
 		r.t.Fatalf("tree of %q differs from its records", name)
 	}
-	var all []fsm.KeyedRecord
-	for _, bucket := range r.buckets(name, fsm.TreeRecords) {
+	var all []protocol.KeyedRecord
+	for _, bucket := range r.buckets(name, merkle.Records) {
 		list, _, err := r.machine.LeafRecords(name, bucket)
 		r.must(err)
 		if diff := cmp.Diff(byBucket[bucket], list); diff != "" {
@@ -132,7 +131,7 @@ func TestSyncReadsWhatItShowsAndNoMore(t *testing.T) {
 	}
 	r.flush()
 	store.reads = 0
-	leaves := r.leaves("m", fsm.TreeRecords)
+	leaves := r.leaves("m", merkle.Records)
 	if leaves.Root() == 0 || len(leaves.Children("", false)) != 16 || store.reads > 0 {
 		t.Errorf("root and children took %d reads", store.reads)
 	}

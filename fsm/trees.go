@@ -6,30 +6,21 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/fsm/codec"
-	"github.com/quorate/quorate/fsm/merkle"
 	"github.com/quorate/quorate/fsm/storage"
-)
-
-// TreeKind tells the two hash trees of a map name apart. The numbers are on disk.
-type TreeKind uint8
-
-// The trees of a map.
-const (
-	TreeRecords TreeKind = 1 // of the last-write-wins records
-	TreeSets    TreeKind = 2 // of the observed-remove sets
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // treeID names one tree.
 type treeID struct {
 	mapName string
-	kind    TreeKind
+	kind    merkle.Kind
 }
 
 // trees are the hash trees of a group, of those maps that have or had keys.
 type trees map[treeID]*merkle.Tree
 
 // of returns the tree of a map, which is made if there is none. mapName is not kept.
-func (t trees) of(mapName string, kind TreeKind) *merkle.Tree {
+func (t trees) of(mapName string, kind merkle.Kind) *merkle.Tree {
 	id := treeID{mapName, kind}
 	tree := t[id]
 	if tree == nil {
@@ -43,13 +34,13 @@ func (t trees) of(mapName string, kind TreeKind) *merkle.Tree {
 var listed = []byte{1}
 
 // leafPrefix is the common prefix of the leaf items of a bucket.
-func leafPrefix(mapName string, kind TreeKind, bucket uint16) []byte {
+func leafPrefix(mapName string, kind merkle.Kind, bucket uint16) []byte {
 	b := codec.AppendText(make([]byte, 0, len(mapName)+64), mapName)
 	return binary.BigEndian.AppendUint16(append(b, byte(kind)), bucket)
 }
 
 // leafKey is the item by which a bucket lists a key.
-func leafKey(mapName string, kind TreeKind, bucket uint16, key string) storage.Key {
+func leafKey(mapName string, kind merkle.Kind, bucket uint16, key string) storage.Key {
 	return storage.Key{Section: storage.SectionLeaves, Bytes: string(append(leafPrefix(mapName, kind, bucket), key...))}
 }
 

@@ -20,6 +20,17 @@ func (r *Router) admit(cmds []raftnode.Command) ([]raftnode.Command, error) {
 	var newest protocol.Timestamp
 	copied := false
 	for i := range cmds {
+		if cmds[i].Kind == command.KindORAdd {
+			// Its stamp is part of its identity and stays, but drags no clock.
+			add, err := command.DecodeORAdd(cmds[i])
+			if err != nil {
+				return nil, fmt.Errorf("%w: admit command: %w", raftnode.ErrBusy, err)
+			}
+			if ts := add.Record.Timestamp; ts.Millis <= limit && ts.Compare(newest) > 0 {
+				newest = ts
+			}
+			continue
+		}
 		if cmds[i].Kind != command.KindPut {
 			continue
 		}

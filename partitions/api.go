@@ -20,13 +20,19 @@ var (
 	ErrIncomplete = errors.New("not all partitions are readable on this node")
 )
 
-// Op is one last-write-wins write, validated by the caller: names are legal, the
-// value is within its limits, the writer may write.
+// Op is one write, validated by the caller: names are legal, the value is within its
+// limits, the writer may write. It merges Record, unless Add or Remove is set.
 type Op struct {
 	Map, Key string
-	// Record is the record to merge. A zero Timestamp asks the proposer to stamp
-	// at commit order.
+	// Record is the last-write-wins record to merge. A zero Timestamp asks the proposer
+	// to stamp at commit order.
 	Record protocol.Record
+	// Add is the record to add to the observed-remove map.
+	Add *protocol.ORRecord
+	// Remove is the tag to remove from the observed-remove map. With Homeless, the key
+	// that held it is not known.
+	Remove   string
+	Homeless bool
 	// Level is the write concern asked for; LevelDefault asks for nothing.
 	Level protocol.WriteConcern
 	// Dedup identifies the operation across re-sends by (client, op id, content).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/raftnode"
 	"github.com/quorate/quorate/raftnode/mux"
 )
@@ -49,6 +51,8 @@ type fakeClock struct {
 	mu     sync.Mutex
 	newest protocol.Timestamp
 }
+
+func (c *fakeClock) Now() protocol.Timestamp { return c.Last() }
 
 func (c *fakeClock) Last() protocol.Timestamp {
 	c.mu.Lock()
@@ -133,6 +137,28 @@ func (n *fakeNode) Reader(uint32) (Reader, bool) { return n, true }
 
 func (n *fakeNode) Scan(string, func(string, protocol.Record) bool) (uint64, error) { return 0, nil }
 
+func (n *fakeNode) AddLeaves(string, merkle.Kind, *merkle.Leaves) (uint64, error) { return 0, nil }
+
+func (n *fakeNode) LeafRecords(string, uint16) ([]protocol.KeyedRecord, uint64, error) {
+	return nil, 0, nil
+}
+
+func (n *fakeNode) LeafSets(string, uint16) ([]protocol.OREntry, uint64, error) { return nil, 0, nil }
+
+func (n *fakeNode) Set(_, key string) (protocol.OREntry, uint64, error) {
+	return protocol.OREntry{Key: key}, 0, nil
+}
+
+func (n *fakeNode) RecordsSince(string, uint64) ([]protocol.KeyedRecord, uint64, error) {
+	return nil, 0, nil
+}
+
+// KnownTag says that every tag beginning with "known" was seen, and removed.
+func (n *fakeNode) KnownTag(_, tag string) (known, removed bool, err error) {
+	known = strings.HasPrefix(tag, "known")
+	return known, known, nil
+}
+
 func (n *fakeNode) Propose(group uint32, cmds []raftnode.Command) (raftnode.Proposal, error) {
 	c := n.cluster
 	c.mu.Lock()
@@ -172,16 +198,31 @@ func (p *fakeProposal) Wait(ctx context.Context) ([]command.Result, error) {
 	var results []command.Result
 	for _, cmd := range p.cmds {
 		c.applied[p.group] = append(c.applied[p.group], cmd)
-		put, err := command.DecodePut(cmd)
+		key, err := keyOf(cmd)
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, command.Result{Index: uint64(len(c.applied[p.group])), Code: c.refuse[put.Key], Reason: put.Key, Changed: true})
+		results = append(results, command.Result{Index: uint64(len(c.applied[p.group])), Code: c.refuse[key], Reason: key, Changed: true})
 	}
 	if p.outcome == "unknown" {
 		return nil, raftnode.ErrUnknown
 	}
 	return results, nil
+}
+
+// keyOf is the key that a command is for.
+func keyOf(cmd raftnode.Command) (string, error) {
+	switch cmd.Kind {
+	case command.KindORAdd:
+		add, err := command.DecodeORAdd(cmd)
+		return add.Key, err
+	case command.KindORRemove:
+		rem, err := command.DecodeORRemove(cmd)
+		return rem.Key, err
+	default:
+		put, err := command.DecodePut(cmd)
+		return put.Key, err
+	}
 }
 
 func (n *fakeNode) Handle(_ mux.Method, h mux.Handler) { n.handler = h }

@@ -28,20 +28,9 @@ func (r *Router) Subscribe(_ context.Context, s *Session, mapName string, sink S
 // delivered to sub after Release. It blocks until the replicas are that far, or
 // ctx ends. Errors: ErrIncomplete, ErrUnavailable, a storage error.
 func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription) ([]Row, error) {
-	groups := r.groups()
-	if groups == 0 {
-		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
-	}
 	now := r.deps.Physical()
 	var rows []Row
-	for group := uint32(1); group <= groups; group++ {
-		reader, ok := r.deps.Groups.Reader(group)
-		if !ok {
-			return nil, fmt.Errorf("group %d: %w", group, ErrIncomplete)
-		}
-		if err := r.deps.Groups.WaitApplied(ctx, group, s.index(group)); err != nil {
-			return nil, fmt.Errorf("%w: read of group %d: %w", ErrUnavailable, group, err)
-		}
+	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) error {
 		found := 0
 		index, err := reader.Scan(sub.Map(), func(key string, rec protocol.Record) bool {
 			if rec.IsTombstone() || rec.Expired(now) {
@@ -51,11 +40,43 @@ func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription) ([
 			found++
 			return found <= MaxRows
 		})
-		if err != nil {
-			return nil, fmt.Errorf("scan map in group %d: %w", group, err)
-		}
 		sub.Covered(group, index)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
 	return rows[:min(len(rows), MaxRows+1)], nil
+}
+
+// eachGroup calls fn with the local replica of each data group, none of them older than
+// what s was acknowledged. It blocks until they are that far, or ctx ends. Errors:
+// ErrIncomplete, ErrUnavailable, those of fn.
+func (r *Router) eachGroup(ctx context.Context, s *Session, fn func(group uint32, reader Reader) error) error {
+	groups := r.groups()
+	if groups == 0 {
+		return fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	for group := uint32(1); group <= groups; group++ {
+		if err := r.readGroup(ctx, s, group, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readGroup is eachGroup for one group.
+func (r *Router) readGroup(ctx context.Context, s *Session, group uint32, fn func(group uint32, reader Reader) error) error {
+	reader, ok := r.deps.Groups.Reader(group)
+	if !ok {
+		return fmt.Errorf("group %d: %w", group, ErrIncomplete)
+	}
+	if err := r.deps.Groups.WaitApplied(ctx, group, s.index(group)); err != nil {
+		return fmt.Errorf("%w: read of group %d: %w", ErrUnavailable, group, err)
+	}
+	if err := fn(group, reader); err != nil {
+		return fmt.Errorf("read group %d: %w", group, err)
+	}
+	return nil
 }

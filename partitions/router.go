@@ -10,12 +10,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
-	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/raftnode"
 	"github.com/quorate/quorate/raftnode/mux"
 )
@@ -75,6 +74,17 @@ type Reader interface {
 	// Scan calls fn for the records of a map in key order, tombstones included,
 	// from one consistent state, and returns that state's log index.
 	Scan(mapName string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+	// AddLeaves adds the group's share of a hash tree to leaves.
+	AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (uint64, error)
+	// LeafRecords and LeafSets return what the keys of a bucket hold.
+	LeafRecords(mapName string, bucket uint16) ([]protocol.KeyedRecord, uint64, error)
+	LeafSets(mapName string, bucket uint16) ([]protocol.OREntry, uint64, error)
+	// Set returns one key of an observed-remove map.
+	Set(mapName, key string) (protocol.OREntry, uint64, error)
+	// RecordsSince returns the records that entries above since stored.
+	RecordsSince(mapName string, since uint64) ([]protocol.KeyedRecord, uint64, error)
+	// KnownTag reports whether the group has seen a tag, and its removal.
+	KnownTag(mapName, tag string) (known, removed bool, err error)
 }
 
 // Peers reaches other nodes.
@@ -85,6 +95,7 @@ type Peers interface {
 
 // Clock is the node's hybrid logical clock.
 type Clock interface {
+	Now() protocol.Timestamp
 	Update(ts protocol.Timestamp)
 	Last() protocol.Timestamp
 }
@@ -196,76 +207,17 @@ func (r *Router) Write(ctx context.Context, s *Session, ops []Op) ([]Verdict, er
 	if groups == 0 {
 		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
 	}
-	w := newWrite(ctx, ops)
-	for _, p := range r.split(s, ops, groups, w) {
+	w := newWrite(ctx, s, ops)
+	for _, p := range r.split(w, groups) {
 		r.lane(p.group).submit(p)
 	}
 	if err := w.wait(ctx, r.cfg.Patience); err != nil {
 		return nil, err
 	}
-	return r.verdicts(s, w), nil
+	return r.verdicts(w), nil
 }
 
-// split encodes ops into one part per group. All parts share a few arrays.
-func (r *Router) split(s *Session, ops []Op, groups uint32, w *write) []*part {
-	puts := make([]command.Put, len(ops))
-	counts := make([]int, groups+1)
-	size, parts := 0, 0
-	for i := range ops {
-		puts[i] = r.put(s, &ops[i])
-		size += command.PutSize(puts[i])
-		group := placement.GroupOf(ops[i].Key, groups)
-		if counts[group]++; counts[group] == 1 {
-			parts++
-		}
-		w.groups[i] = group
-	}
-	list := allot(w, counts, parts)
-	body := make([]byte, 0, size)
-	for i := range puts {
-		p := list[counts[w.groups[i]]]
-		var cmd raftnode.Command
-		cmd, body = command.AppendPut(body, puts[i])
-		p.cmds = append(p.cmds, cmd)
-		p.bytes += len(cmd.Body)
-		p.ops = append(p.ops, i)
-	}
-	w.expect(parts)
-	return list
-}
-
-// allot makes a part for each group that has operations, with room for as many as
-// counts says. It puts the position of each group's part in place of the count.
-func allot(w *write, counts []int, parts int) []*part {
-	structs, list := make([]part, parts), make([]*part, 0, parts)
-	cmds, ops := make([]raftnode.Command, len(w.ops)), make([]int, len(w.ops))
-	for group, n := range counts {
-		if n == 0 {
-			continue
-		}
-		p := &structs[len(list)]
-		*p = part{write: w, group: uint32(group), handover: w.handover, cmds: cmds[:0:n], ops: ops[:0:n]}
-		cmds, ops = cmds[n:], ops[n:]
-		counts[group] = len(list)
-		list = append(list, p)
-	}
-	return list
-}
-
-func (r *Router) put(s *Session, op *Op) command.Put {
-	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin}
-	if op.Record.Timestamp.IsZero() {
-		put.Stamped, put.Overwrite = true, true
-		put.Dedup = op.Dedup
-		if put.Dedup == "" {
-			// The router may offer the command more than once.
-			put.Dedup = fmt.Sprintf("%s#%d", s.origin, r.dedup.Add(1))
-		}
-	}
-	return put
-}
-
-func (r *Router) verdicts(s *Session, w *write) []Verdict {
+func (r *Router) verdicts(w *write) []Verdict {
 	reached := protocol.LevelReplicated
 	if r.cfg.Durable {
 		reached = protocol.LevelPersisted
@@ -275,14 +227,10 @@ func (r *Router) verdicts(s *Session, w *write) []Verdict {
 	}
 	out := make([]Verdict, len(w.ops))
 	for i := range w.ops {
-		res := &w.results[i]
-		if res.Code != 0 {
+		if res := &w.results[i]; res.Code != 0 {
 			out[i] = Verdict{Code: res.Code, Reason: res.Reason}
 		} else {
 			out[i] = Verdict{Level: reached}
-		}
-		if res.Index > 0 {
-			s.advance(w.groups[i], res.Index)
 		}
 	}
 	return out

@@ -272,7 +272,7 @@ func TestOnlyErrorsOfRequestsThatDidNotRunPromiseThatNothingWasAppended(t *testi
 func TestLargeWritesTravelAlone(t *testing.T) {
 	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.RequestBytes = 1000 })
 	l := c.router(1).lane(1)
-	w := newWrite(context.Background(), ops(3))
+	w := newWrite(context.Background(), nil, ops(3))
 	for _, size := range []int{600, 600, 5000} {
 		l.queue = append(l.queue, &part{write: w, cmds: make([]raftnode.Command, 1), bytes: size})
 	}

@@ -2,6 +2,8 @@ package partitions
 
 import (
 	"sync"
+
+	"github.com/quorate/quorate/fsm/command"
 )
 
 // Session is what the router remembers of one client connection: the origin that
@@ -16,7 +18,12 @@ type Session struct {
 	seen map[uint32]uint64
 }
 
-func (s *Session) advance(group uint32, index uint64) {
+// advance notes that results of group are known to the client.
+func (s *Session) advance(group uint32, results []command.Result) {
+	index := uint64(0)
+	for i := range results {
+		index = max(index, results[i].Index)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {

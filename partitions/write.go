@@ -14,9 +14,9 @@ import (
 // write is one call of Router.Write: its operations and what became of them.
 type write struct {
 	ctx context.Context
-	ops []Op
-	// groups are those that own the keys of ops.
-	groups []uint32
+	// session learns how far the groups have come; nil if nobody reads by it.
+	session *Session
+	ops     []Op
 	// handover is true when every operation asks for MEMORY or less: the write is
 	// then over as soon as the leaders have queued it.
 	handover bool
@@ -39,14 +39,14 @@ type part struct {
 	group uint32
 	cmds  []raftnode.Command
 	bytes int   // of the commands' bodies
-	ops   []int // position of each command in write.ops
+	ops   []int // position in write.ops of what each command is for
 	// handover: the leader's queue is enough.
 	handover bool
 }
 
-func newWrite(ctx context.Context, ops []Op) *write {
+func newWrite(ctx context.Context, s *Session, ops []Op) *write {
 	w := &write{
-		ctx: ctx, ops: ops, groups: make([]uint32, len(ops)), handover: true,
+		ctx: ctx, session: s, ops: ops, handover: true,
 		done: make(chan struct{}), results: make([]command.Result, len(ops)),
 	}
 	for i := range ops {
@@ -81,14 +81,20 @@ func (w *write) back(begun bool, cause error) {
 	w.cause = cause
 }
 
-// decide stores the results of one part.
+// decide stores the results of one part. Of the results of an operation that has
+// several, a refusal stands.
 func (w *write) decide(p *part, results []command.Result) {
+	if w.session != nil {
+		w.session.advance(p.group, results)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trying--
 	w.begun = true
 	for i, op := range p.ops {
-		w.results[op] = results[i]
+		if w.results[op].Code == 0 {
+			w.results[op] = results[i]
+		}
 	}
 	if w.left--; w.left == 0 {
 		close(w.done)

@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/health"
+	"github.com/quorate/quorate/transport/ws"
 )
 
 func TestMain(m *testing.M) {
@@ -34,21 +35,9 @@ func TestMain(m *testing.M) {
 const patience = 10 * time.Second
 
 // noCluster is a Backend that takes connections and nothing else.
-type noCluster struct{}
+type noCluster struct{ ws.Backend }
 
 func (noCluster) NewSession() *partitions.Session { return nil }
-
-func (noCluster) Write(context.Context, *partitions.Session, []partitions.Op) ([]partitions.Verdict, error) {
-	return nil, partitions.ErrUnavailable
-}
-
-func (noCluster) Subscribe(context.Context, *partitions.Session, string, partitions.Sink) (*partitions.Subscription, error) {
-	return nil, partitions.ErrUnavailable
-}
-
-func (noCluster) Snapshot(context.Context, *partitions.Session, *partitions.Subscription) ([]partitions.Row, error) {
-	return nil, partitions.ErrUnavailable
-}
 
 func (noCluster) PartitionMap() *partitions.MapInfo { return nil }
 func (noCluster) MapChanged(func()) (cancel func()) { return func() {} }

@@ -81,4 +81,3 @@ func DecodePut(c Raw) (Put, error) {
 	}
 	return p, nil
 }
-

@@ -19,6 +19,10 @@ type Event struct {
 	Map, Key string
 	// Record is the stored record after the change; a tombstone for a deletion.
 	Record protocol.Record
+	// Added is the record that an observed-remove map has got or changed, Removed the tag
+	// of one that it lost; with either of them there is no Record.
+	Added   *protocol.ORRecord
+	Removed string
 	// Existed reports whether a live record was there before.
 	Existed bool
 	// Group and Index place the change in the log.
@@ -100,14 +104,17 @@ func (h *Hub) Run(done <-chan struct{}) {
 func (h *Hub) dispatch(c *fsm.Changes) {
 	for i := range c.List {
 		ch := &c.List[i]
-		if ch.Section != storage.SectionRecords {
+		if ch.Section != storage.SectionRecords && ch.Section != storage.SectionSets {
 			continue
 		}
 		subs := h.subscriptions(ch.Map)
 		if len(subs) == 0 {
 			continue
 		}
-		e := &Event{Map: ch.Map, Key: ch.Key, Record: ch.Record, Existed: ch.Existed, Group: c.Group, Index: ch.Index}
+		e := &Event{
+			Map: ch.Map, Key: ch.Key, Record: ch.Record, Added: ch.Added, Removed: ch.Removed, Existed: ch.Existed,
+			Group: c.Group, Index: ch.Index,
+		}
 		for _, s := range subs {
 			if ch.Origin == "" || ch.Origin != s.origin {
 				s.take(e)

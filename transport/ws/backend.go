@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/transport/auth"
 )
 
@@ -25,6 +27,20 @@ type Backend interface {
 	// than what s was acknowledged. Changes that it lacks follow after Release.
 	// Errors: ErrUnavailable, ErrIncomplete, a failure of the store.
 	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error)
+	// Watch gathers the changes of a map, except those written by s, from now on; sink
+	// gets them at once. The caller closes the result.
+	Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription
+	// Tree returns the leaf buckets of a hash tree of a map, LeafRecords, LeafSets and
+	// Sets what is in them, none of it older than what s was acknowledged. Errors:
+	// ErrUnavailable, ErrIncomplete, a failure of the store.
+	Tree(ctx context.Context, s *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error)
+	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error)
+	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error)
+	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error)
+	// UnknownRemovals returns those of tags that are not known to be removed.
+	UnknownRemovals(mapName string, tags []string) []string
+	// Now is a fresh stamp of the node's clock.
+	Now() protocol.Timestamp
 	// PartitionMap is the cluster as clients see it, nil while there is none. It is
 	// shared and not modified.
 	PartitionMap() *partitions.MapInfo

@@ -38,6 +38,7 @@ type fakeBackend struct {
 	index    uint64
 	sessions map[*partitions.Session]string
 	maps     map[string]map[string]protocol.Record
+	machine  *fsm.Machine
 	writes   [][]partitions.Op
 	info     *partitions.MapInfo
 	watchers map[*func()]struct{}
@@ -50,6 +51,7 @@ func newFakeBackend() *fakeBackend {
 		info: &partitions.MapInfo{Version: 1}, watchers: map[*func()]struct{}{},
 	}
 	b.info.Nodes = []partitions.NodeInfo{{NodeID: "n1", WebSocket: "ws://127.0.0.1:1/ws", Status: "ACTIVE"}}
+	b.openMachine()
 	for p := range b.info.Owner {
 		b.info.Owner[p], b.info.Backups[p] = "n1", []string{}
 	}
@@ -93,11 +95,15 @@ func (b *fakeBackend) Write(ctx context.Context, s *partitions.Session, ops []pa
 			b.mergeLocked(changes, op, b.sessions[s])
 		}
 	}
+	b.applyLocked(b.sessions[s], ops, verdicts)
 	b.hub.Publish(changes)
 	return verdicts, nil
 }
 
 func (b *fakeBackend) mergeLocked(changes *fsm.Changes, op partitions.Op, origin string) {
+	if op.Add != nil || op.Remove != "" {
+		return
+	}
 	records := b.maps[op.Map]
 	if records == nil {
 		records = map[string]protocol.Record{}
@@ -125,7 +131,9 @@ func (b *fakeBackend) put(mapName, key string, rec protocol.Record) {
 	defer b.mu.Unlock()
 	b.index++
 	changes := &fsm.Changes{Group: 1, Index: b.index}
-	b.mergeLocked(changes, partitions.Op{Map: mapName, Key: key, Record: rec}, "")
+	op := partitions.Op{Map: mapName, Key: key, Record: rec}
+	b.mergeLocked(changes, op, "")
+	b.applyLocked("", []partitions.Op{op}, make([]partitions.Verdict, 1))
 	b.hub.Publish(changes)
 }
 

@@ -51,6 +51,11 @@ type Config struct {
 	// MaxRows and MaxResponseBytes bound one QUERY_RESP; what does not fit is left
 	// out and the response says so.
 	MaxRows, MaxResponseBytes int
+	// MaxSyncRequests and MaxSyncRequestBytes bound the sync requests of one connection
+	// that wait for their answers, refused with 429 beyond; MaxSyncMaps the maps that it
+	// may sync, refused with 429 too. ConcurrentSyncs is how many sync requests of all
+	// connections are read for at a time; the others wait.
+	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, ConcurrentSyncs int
 	// MaxQueries bounds the live queries of one connection, refused with 429
 	// beyond.
 	MaxQueries int
@@ -103,6 +108,10 @@ func DefaultConfig() Config {
 		MaxRows:                  10_000,
 		MaxResponseBytes:         32 << 20,
 		MaxQueries:               64,
+		MaxSyncRequests:          65_536,
+		MaxSyncRequestBytes:      8 << 20,
+		MaxSyncMaps:              1024,
+		ConcurrentSyncs:          16,
 		CloseTimeout:             2 * time.Second,
 	}
 }
@@ -141,6 +150,10 @@ func (c Config) Validate() error {
 	positive("rows", int64(c.MaxRows))
 	positive("response bytes", int64(c.MaxResponseBytes))
 	positive("queries", int64(c.MaxQueries))
+	positive("sync requests", int64(c.MaxSyncRequests))
+	positive("sync request bytes", int64(c.MaxSyncRequestBytes))
+	positive("sync maps", int64(c.MaxSyncMaps))
+	positive("concurrent syncs", int64(c.ConcurrentSyncs))
 	positive("close timeout", int64(c.CloseTimeout))
 	positive("outbound capacity", int64(c.Connection.OutboundCapacity))
 	positive("outbound bytes", int64(c.Connection.OutboundBytes))

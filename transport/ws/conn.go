@@ -52,6 +52,7 @@ type conn struct {
 	turns   turns
 	limiter *rate.Limiter // nil for no bound
 	queries queries
+	syncs   syncer
 	// complained is when the client was last told about a frame that cannot be
 	// understood.
 	complained time.Time

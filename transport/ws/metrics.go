@@ -14,6 +14,7 @@ import (
 const (
 	serviceWrite = "crdt"
 	serviceQuery = "query"
+	serviceSync  = "sync"
 )
 
 // metrics are the measurements of one Server. Every series exists from the start,

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -73,6 +74,30 @@ func (o *outbound) put(kind protocol.Kind, frame []byte) error {
 			return errSlow
 		case <-o.aborted:
 			return errClosed
+		}
+	}
+}
+
+// settle blocks until at most limit bytes wait to be sent, nothing more is taken, or
+// ctx ends.
+func (o *outbound) settle(ctx context.Context, limit int) {
+	for {
+		o.mu.Lock()
+		if o.refusing || o.bytes <= limit {
+			o.mu.Unlock()
+			return
+		}
+		if o.space == nil {
+			o.space = make(chan struct{})
+		}
+		space := o.space
+		o.mu.Unlock()
+		select {
+		case <-space:
+		case <-o.aborted:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }

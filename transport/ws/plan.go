@@ -81,7 +81,7 @@ func (c *conn) planOp(p *plan, op *protocol.ClientOp, level protocol.WriteConcer
 	}
 	p.owed = append(p.owed, owed{id: op.ID, op: len(p.propose), unacknowledged: silent})
 	p.propose = append(p.propose, c.proposal(op, level))
-	p.exclusive = p.exclusive || p.propose[len(p.propose)-1].Record.Timestamp.IsZero()
+	p.exclusive = p.exclusive || stampedByOrder(&p.propose[len(p.propose)-1])
 	p.itemised = p.itemised || level != protocol.LevelDefault && !silent
 	p.answerable = p.answerable || !silent
 }

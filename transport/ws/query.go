@@ -37,16 +37,20 @@ type query struct {
 type queries struct {
 	// mu protects the fields below. Subscriptions and the outbound queue may be
 	// locked under it, never the other way round.
-	mu     sync.Mutex
-	byID   map[string]*query
-	maps   map[string]*mapQueries
-	closed bool
+	mu   sync.Mutex
+	byID map[string]*query
+	maps map[string]*mapQueries
+	// watched is the number of maps that are watched.
+	watched int
+	closed  bool
 }
 
 // mapQueries are the queries of a connection on one map.
 type mapQueries struct {
 	count  int    // queries that are not gone
 	events *query // carries the SERVER_EVENT stream; nil until a query is live
+	// watched: the client syncs the map, so that the stream goes on without queries.
+	watched bool
 }
 
 // receiveQuerySub handles QUERY_SUB.
@@ -166,6 +170,9 @@ func (q *query) Gap() {
 // write sends what an event means for q: the stored record for the map, and the
 // movement of its row for the query.
 func (q *query) write(w *eventWriter, e *partitions.Event) error {
+	if e.Added != nil || e.Removed != "" {
+		return q.writeSet(w, e)
+	}
 	if q.events {
 		w.record = e.Record
 		w.event = protocol.ServerEvent{MapName: e.Map, EventType: protocol.OpPut, Key: e.Key, Record: &w.record}
@@ -185,6 +192,18 @@ func (q *query) write(w *eventWriter, e *partitions.Event) error {
 		w.update.Value = e.Record.Value
 	}
 	return w.message(&w.update)
+}
+
+// writeSet sends the change of an observed-remove map, whose keys are never rows.
+func (q *query) writeSet(w *eventWriter, e *partitions.Event) error {
+	if !q.events {
+		return nil
+	}
+	w.event = protocol.ServerEvent{MapName: e.Map, EventType: protocol.OpORRemove, Key: e.Key, ORTag: e.Removed}
+	if e.Added != nil {
+		w.event.EventType, w.event.ORRecord, w.event.ORTag = protocol.OpORAdd, e.Added, e.Added.Tag
+	}
+	return w.message(&w.event)
 }
 
 // changeOf is how the row of an event moved in a query for all rows; ok is false if
@@ -212,13 +231,9 @@ func (s *queries) add(q *query, limit int) bool {
 	if s.closed || old == nil && len(s.byID) >= limit {
 		return false
 	}
-	if s.byID == nil {
-		s.byID, s.maps = map[string]*query{}, map[string]*mapQueries{}
-	}
 	on := s.maps[q.mapName]
 	if on == nil {
-		on = &mapQueries{}
-		s.maps[q.mapName] = on
+		on = s.enterLocked(q.mapName)
 	}
 	on.count++ // before the old one leaves, so that the map's event stream goes on
 	if old != nil {
@@ -284,13 +299,56 @@ func (s *queries) removeLocked(q *query) {
 	if q.sub != nil && on.events != q {
 		q.sub.Close()
 	}
-	if on.count > 0 {
+	if on.count > 0 || on.watched && !s.closed {
 		return
 	}
-	delete(s.maps, q.mapName)
+	s.forgetLocked(q.mapName)
+}
+
+// forgetLocked ends the SERVER_EVENT stream of a map.
+func (s *queries) forgetLocked(mapName string) {
+	on := s.maps[mapName]
+	delete(s.maps, mapName)
 	if on.events != nil {
 		on.events.sub.Close()
 	}
+}
+
+// watch starts the SERVER_EVENT stream of a map unless there is one, and keeps it for
+// the life of the connection. It reports whether there was room for one more map.
+func (s *queries) watch(c *conn, mapName string, limit int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return true // its client hears nothing any more
+	}
+	on := s.maps[mapName]
+	switch {
+	case on != nil && on.watched:
+		return true
+	case s.watched >= limit:
+		return false
+	case on == nil:
+		on = s.enterLocked(mapName)
+	}
+	on.watched = true
+	s.watched++
+	if on.events == nil {
+		on.events = &query{conn: c, mapName: mapName, events: true}
+		on.events.gone.Store(true) // it has no updates of its own
+		on.events.sub = c.backend.Watch(c.session, mapName, on.events)
+	}
+	return true
+}
+
+// enterLocked makes the entry of a map.
+func (s *queries) enterLocked(mapName string) *mapQueries {
+	if s.maps == nil {
+		s.byID, s.maps = map[string]*query{}, map[string]*mapQueries{}
+	}
+	on := &mapQueries{}
+	s.maps[mapName] = on
+	return on
 }
 
 // closeAll ends every query; none is added any more.
@@ -300,5 +358,8 @@ func (s *queries) closeAll() {
 	s.closed = true
 	for _, q := range s.byID {
 		s.removeLocked(q)
+	}
+	for mapName := range s.maps {
+		s.forgetLocked(mapName)
 	}
 }

@@ -71,6 +71,8 @@ func cost(m protocol.Message) int {
 	switch m := m.(type) {
 	case *protocol.OpBatch:
 		return max(1, len(m.Ops))
+	case *protocol.ORMapPushDiff:
+		return max(1, len(m.Entries))
 	case *protocol.Batch, *protocol.DeviceHello: // a BATCH pays for what is in it
 		return 0
 	default:
@@ -93,6 +95,10 @@ func (c *conn) dispatch(m protocol.Message, env envelope) {
 		c.receiveWrite(writes{ops: m.Ops, level: m.WriteConcern, timeout: m.TimeoutMillis}, env.size)
 	case *protocol.QuerySub:
 		c.receiveQuerySub(m, env.size)
+	case *protocol.SyncInit, *protocol.MerkleReqBucket, *protocol.ORMapSyncInit, *protocol.ORMapMerkleReqBucket, *protocol.ORMapDiffRequest:
+		c.receiveSync(m, env.size)
+	case *protocol.ORMapPushDiff:
+		c.receivePush(m, env.size)
 	case *protocol.QueryUnsub:
 		c.queries.remove(m.QueryID)
 	case *protocol.PartitionMapRequest:

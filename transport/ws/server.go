@@ -44,6 +44,8 @@ type Server struct {
 	conns, background sync.WaitGroup
 	// workers run the tasks of all connections.
 	workers *workers.Pool
+	// syncSlots has room for the sync requests that are read for at a time.
+	syncSlots chan struct{}
 
 	// mu protects the fields below.
 	mu        sync.Mutex
@@ -72,7 +74,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		idBase: "c-" + hex.EncodeToString(random[:]) + "-",
 		base:   base, cancel: cancel,
 		open: map[*conn]struct{}{}, perAddr: map[string]int{},
-		workers: workers.New(idleWorkers),
+		workers:   workers.New(idleWorkers),
+		syncSlots: make(chan struct{}, cfg.ConcurrentSyncs),
 	}
 	s.gate = newGate(cfg)
 	s.metrics = newMetrics(deps.Registerer, s)

@@ -66,7 +66,6 @@ func silent(kind protocol.Kind) bool {
 		protocol.KindTopicUnsub, protocol.KindJournalUnsubscribe:
 		return true
 	default:
-		d := kind.Direction()
-		return d != protocol.ClientToServer && kind != protocol.KindORMapPushDiff
+		return kind.Direction() != protocol.ClientToServer
 	}
 }

@@ -18,6 +18,7 @@ const (
 	maxKey     = 1024
 	maxOpID    = 255
 	maxNodeID  = 255
+	maxTag     = 512
 )
 
 // reservedPrefixes begin the names of the server's own maps, in lower case.
@@ -80,12 +81,11 @@ func (s *Server) checkOp(op *protocol.ClientOp) refusal {
 		return malformed(op.Err)
 	case len(op.ID) > maxOpID:
 		return refusal{protocol.CodeMalformed, fmt.Sprintf("operation id is longer than %d bytes", maxOpID)}
-	case len(op.Key) > maxKey:
-		return refusal{protocol.CodeMalformed, fmt.Sprintf("key is longer than %d bytes", maxKey)}
-	case !utf8.ValidString(op.Key):
-		return refusal{protocol.CodeMalformed, "key is not valid UTF-8"}
 	case len(op.Record.Timestamp.NodeID) > maxNodeID || len(op.Timestamp.NodeID) > maxNodeID:
 		return refusal{protocol.CodeMalformed, fmt.Sprintf("node id is longer than %d bytes", maxNodeID)}
+	}
+	if r := checkKey(op.Key); r.refused() {
+		return r
 	}
 	if r := checkMap(op.MapName); r.refused() {
 		return r
@@ -98,21 +98,66 @@ func (s *Server) checkOp(op *protocol.ClientOp) refusal {
 }
 
 func (s *Server) checkRecord(op *protocol.ClientOp) refusal {
-	switch kind := op.EffectiveType(); kind {
+	switch op.EffectiveType() {
 	case protocol.OpRemove:
 		return refusal{}
 	case protocol.OpPut:
 		if op.RecordPresence != protocol.Present {
 			return refusal{protocol.CodeMalformed, "record is missing"}
 		}
-		if len(op.Record.Value) > s.cfg.MaxValueBytes {
-			return refusal{protocol.CodeTooLarge, fmt.Sprintf("value is larger than %d bytes", s.cfg.MaxValueBytes)}
+		return s.checkValue(len(op.Record.Value))
+	case protocol.OpORAdd:
+		if op.ORRecord == nil {
+			return refusal{protocol.CodeMalformed, "record is missing"}
 		}
-		return refusal{}
-	case protocol.OpORAdd, protocol.OpORRemove:
-		return refusal{protocol.CodeNotImplemented, notImplemented + string(kind)}
+		return s.checkORRecord(op.ORRecord)
+	case protocol.OpORRemove:
+		return checkTag(op.ORTag)
 	default:
 		return refusal{protocol.CodeUnknownOp, "operation type is unknown"}
+	}
+}
+
+func (s *Server) checkValue(size int) refusal {
+	if size > s.cfg.MaxValueBytes {
+		return refusal{protocol.CodeTooLarge, fmt.Sprintf("value is larger than %d bytes", s.cfg.MaxValueBytes)}
+	}
+	return refusal{}
+}
+
+// checkORRecord judges a record of an observed-remove map.
+func (s *Server) checkORRecord(rec *protocol.ORRecord) refusal {
+	if r := checkTag(rec.Tag); r.refused() {
+		return r
+	}
+	if len(rec.Timestamp.NodeID) > maxNodeID {
+		return refusal{protocol.CodeMalformed, fmt.Sprintf("node id is longer than %d bytes", maxNodeID)}
+	}
+	return s.checkValue(len(rec.Value))
+}
+
+func checkTag(tag string) refusal {
+	switch {
+	case tag == "":
+		return refusal{protocol.CodeMalformed, "tag is missing"}
+	case len(tag) > maxTag:
+		return refusal{protocol.CodeMalformed, fmt.Sprintf("tag is longer than %d bytes", maxTag)}
+	case !utf8.ValidString(tag):
+		return refusal{protocol.CodeMalformed, "tag is not valid UTF-8"}
+	default:
+		return refusal{}
+	}
+}
+
+// checkKey judges a record key.
+func checkKey(key string) refusal {
+	switch {
+	case len(key) > maxKey:
+		return refusal{protocol.CodeMalformed, fmt.Sprintf("key is longer than %d bytes", maxKey)}
+	case !utf8.ValidString(key):
+		return refusal{protocol.CodeMalformed, "key is not valid UTF-8"}
+	default:
+		return refusal{}
 	}
 }
 
@@ -138,9 +183,26 @@ func effectiveRecord(op *protocol.ClientOp) protocol.Record {
 
 // proposal is the operation as the cluster takes it.
 func (c *conn) proposal(op *protocol.ClientOp, level protocol.WriteConcern) partitions.Op {
-	p := partitions.Op{Map: op.MapName, Key: op.Key, Record: effectiveRecord(op), Level: level}
+	p := partitions.Op{Map: op.MapName, Key: op.Key, Level: level}
+	switch op.EffectiveType() {
+	case protocol.OpORAdd:
+		p.Add = op.ORRecord
+		return p
+	case protocol.OpORRemove:
+		p.Remove = op.ORTag
+		return p
+	}
+	p.Record = effectiveRecord(op)
 	if p.Record.Timestamp.IsZero() && op.ID != "" {
 		p.Dedup = dedupKey(c.auth.client, op.ID, &p)
 	}
 	return p
 }
+
+// stampedByOrder reports whether the server stamps p when it is proposed.
+func stampedByOrder(p *partitions.Op) bool {
+	return p.Add == nil && p.Remove == "" && p.Record.Timestamp.IsZero()
+}
+
+// Error implements error, for refusals that come up while a request is answered.
+func (r *refusal) Error() string { return r.reason }

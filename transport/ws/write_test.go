@@ -431,6 +431,9 @@ func TestRefusals(t *testing.T) {
 		return op
 	}
 	name := func(n string) protocol.ClientOp { return with(func(o *protocol.ClientOp) { o.MapName = n }) }
+	add := func(rec protocol.ORRecord) protocol.ClientOp {
+		return protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORRecord: &rec}
+	}
 	cases := []struct {
 		name string
 		op   protocol.ClientOp
@@ -469,10 +472,15 @@ func TestRefusals(t *testing.T) {
 		{"reserved double", name("__SERVICE_"), 403},
 		{"value too large", with(func(o *protocol.ClientOp) { o.Record.Value = msgp.AppendBytes(nil, make([]byte, 1<<20)) }), 413},
 		{"unknown type", with(func(o *protocol.ClientOp) { o.Type = "DELETE" }), 422},
-		{"add to an observed-remove map", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORAdd }), 501},
-		{"remove from an observed-remove map", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORRemove }), 501},
-		{"inferred add", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORRecord: &protocol.ORRecord{}}, 501},
-		{"inferred remove of a tag", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORTag: "t"}, 501},
+		{"add without record", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORAdd }), 400},
+		{"add without tag", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORRecord: &protocol.ORRecord{}}, 400},
+		{"add with a long tag", add(protocol.ORRecord{Tag: strings.Repeat("t", 513)}), 400},
+		{"add with a tag that is not text", add(protocol.ORRecord{Tag: "\xff"}), 400},
+		{"add with a long node id", add(protocol.ORRecord{Tag: "t", Timestamp: protocol.Timestamp{NodeID: strings.Repeat("n", 256)}}), 400},
+		{"add of a large value", add(protocol.ORRecord{Tag: "t", Value: msgp.AppendBytes(nil, make([]byte, 1<<20))}), 413},
+		{"remove without tag", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORRemove }), 400},
+		{"inferred add", add(protocol.ORRecord{Tag: "t"}), 0},
+		{"inferred remove of a tag", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORTag: "t"}, 0},
 		{"fenced", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Lock: "l", Token: 1} }), 501},
 		{"not reserved", name("service_x"), 0},
 		{"not reserved either", name("$system/"), 0},

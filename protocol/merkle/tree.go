@@ -6,6 +6,15 @@ import (
 	"github.com/quorate/quorate/protocol"
 )
 
+// Kind tells the two trees of a map name apart. The numbers are on disk.
+type Kind uint8
+
+// The trees of a map.
+const (
+	Records Kind = 1 // of the last-write-wins records
+	Sets    Kind = 2 // of the observed-remove sets
+)
+
 // Buckets is the number of leaf buckets of a tree.
 const Buckets = 4096
 

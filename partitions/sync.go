@@ -1,0 +1,94 @@
+package partitions
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/quorate/quorate/partitions/placement"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+// Now is a fresh stamp of the node's hybrid clock, above everything that the node has
+// seen.
+func (r *Router) Now() protocol.Timestamp { return r.deps.Clock.Now() }
+
+// Watch registers sink for the changes of mapName by others than s; see Subscribe. They
+// are delivered at once: the caller shows no snapshot.
+func (r *Router) Watch(s *Session, mapName string, sink Sink) *Subscription {
+	sub := r.deps.Hub.Subscribe(mapName, s.origin, sink)
+	sub.Release()
+	return sub
+}
+
+// Tree returns the leaf buckets of one of the two hash trees of a map, over all its
+// groups: exactly the tree that a client with the same records has. The states of the
+// groups are not older than what s was acknowledged. It reads no records. It blocks
+// until the replicas are that far, or ctx ends. Errors: ErrIncomplete, ErrUnavailable,
+// those of the state machine.
+func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error) {
+	leaves := new(merkle.Leaves)
+	err := r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
+		_, err := reader.AddLeaves(mapName, kind, leaves)
+		return err
+	})
+	return leaves, err
+}
+
+// LeafRecords returns the records of a map whose keys are in bucket, tombstones and
+// expired ones included, in key order. Otherwise as Tree.
+func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.KeyedRecord, err error) {
+	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
+		records, _, err := reader.LeafRecords(mapName, bucket)
+		list = append(list, records...)
+		return err
+	})
+	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return cmp.Compare(a.Key, b.Key) })
+	return list, err
+}
+
+// LeafSets returns the keys of an observed-remove map in bucket, in key order.
+// Otherwise as Tree.
+func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.OREntry, err error) {
+	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
+		sets, _, err := reader.LeafSets(mapName, bucket)
+		list = append(list, sets...)
+		return err
+	})
+	slices.SortFunc(list, func(a, b protocol.OREntry) int { return cmp.Compare(a.Key, b.Key) })
+	return list, err
+}
+
+// Sets returns the given keys of an observed-remove map, in their order; of one that is
+// not there, an entry without records. Otherwise as Tree.
+func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []string) ([]protocol.OREntry, error) {
+	list := make([]protocol.OREntry, len(keys))
+	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) (err error) {
+		for i, key := range keys {
+			if placement.GroupOf(key, r.groups()) != group {
+				continue
+			}
+			if list[i], _, err = reader.Set(mapName, key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// UnknownRemovals returns those of tags, of an observed-remove map, that no local
+// replica knows to be removed.
+func (r *Router) UnknownRemovals(mapName string, tags []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		for group := uint32(1); group <= r.groups(); group++ {
+			if reader, ok := r.deps.Groups.Reader(group); ok {
+				if _, removed, err := reader.KnownTag(mapName, tag); err == nil && removed {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}

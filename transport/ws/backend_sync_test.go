@@ -1,0 +1,121 @@
+package ws
+
+import (
+	"context"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/fsm/storage/writebehind"
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+// openMachine gives the backend a real state machine, from which it answers everything
+// about hash trees and observed-remove maps.
+func (b *fakeBackend) openMachine() {
+	store := memory.New(memory.Config{})
+	flusher, err := writebehind.New(writebehind.DefaultConfig(), writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
+	if err != nil {
+		panic(err)
+	}
+	b.machine, err = fsm.Open(fsm.DefaultConfig(1), fsm.Deps{
+		Logger: hclog.NewNullLogger(), Store: store, Flusher: flusher,
+		OnChange: func(c *fsm.Changes) {
+			sets := &fsm.Changes{Group: c.Group, Index: c.Index}
+			for _, change := range c.List {
+				if change.Section == storage.SectionSets {
+					sets.List = append(sets.List, change)
+				}
+			}
+			b.hub.Publish(sets)
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+}
+
+// applyLocked applies what was not refused.
+func (b *fakeBackend) applyLocked(origin string, ops []partitions.Op, verdicts []partitions.Verdict) {
+	var cmds []command.Raw
+	for i, op := range ops {
+		var c command.Raw
+		switch {
+		case verdicts[i].Refused():
+			continue
+		case op.Add != nil:
+			c, _ = command.AppendORAdd(nil, command.ORAdd{Map: op.Map, Key: op.Key, Record: *op.Add, Origin: origin})
+		case op.Remove != "":
+			c, _ = command.AppendORRemove(nil, command.ORRemove{Map: op.Map, Key: op.Key, Tag: op.Remove, Homeless: op.Homeless, Origin: origin})
+		default:
+			c = command.EncodePut(command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: origin, Stamped: op.Record.Timestamp.IsZero()})
+		}
+		cmds = append(cmds, c)
+	}
+	entry := command.AppendEntry(nil, protocol.Timestamp{Millis: testNow, NodeID: "n1"}, cmds)
+	if _, err := b.machine.Apply([]fsm.Entry{{Index: b.index, Term: 1, Data: entry}}); err != nil {
+		panic(err)
+	}
+}
+
+func (b *fakeBackend) Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrapSink != nil {
+		sink = b.wrapSink(sink)
+	}
+	sub := b.hub.Subscribe(mapName, b.sessions[s], sink)
+	sub.Release()
+	return sub
+}
+
+func (b *fakeBackend) Tree(ctx context.Context, _ *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error) {
+	leaves := new(merkle.Leaves)
+	if b.onSnapshot != nil {
+		if err := b.onSnapshot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	_, err := b.machine.AddLeaves(mapName, kind, leaves)
+	return leaves, err
+}
+
+func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error) {
+	list, _, err := b.machine.LeafRecords(mapName, bucket)
+	return list, err
+}
+
+func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error) {
+	list, _, err := b.machine.LeafSets(mapName, bucket)
+	return list, err
+}
+
+func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error) {
+	var list []protocol.OREntry
+	for _, key := range keys {
+		entry, _, err := b.machine.Set(mapName, key)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, entry)
+	}
+	return list, nil
+}
+
+func (b *fakeBackend) UnknownRemovals(mapName string, tags []string) (unknown []string) {
+	for _, tag := range tags {
+		if _, removed, err := b.machine.KnownTag(mapName, tag); err != nil || !removed {
+			unknown = append(unknown, tag)
+		}
+	}
+	return unknown
+}
+
+func (b *fakeBackend) Now() protocol.Timestamp {
+	return protocol.Timestamp{Millis: testNow, NodeID: "n1"}
+}

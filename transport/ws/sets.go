@@ -1,0 +1,168 @@
+package ws
+
+import (
+	"context"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+// setRoot answers ORMAP_SYNC_INIT; see syncRoot.
+func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]protocol.Message, error) {
+	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
+		return nil, errTooManyMaps
+	}
+	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
+	if err != nil {
+		return nil, err
+	}
+	return []protocol.Message{&protocol.ORMapSyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}}, nil
+}
+
+// setBucket answers ORMAP_MERKLE_REQ_BUCKET. Above the leaves it lists all children: a
+// client looks for keys of its own only below nodes that are listed, and pushes them
+// from the level above the leaves, where only those that exist are.
+func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) ([]protocol.Message, error) {
+	bucket, leaf, err := merkle.ParsePath(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !leaf {
+		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
+		if err != nil {
+			return nil, err
+		}
+		buckets := leaves.Children(m.Path, len(m.Path) < merkle.Digits-1)
+		return []protocol.Message{&protocol.ORMapSyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: buckets}}, nil
+	}
+	entries, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket)
+	if err != nil {
+		return nil, err
+	}
+	var answers []protocol.Message
+	for _, part := range portions(entries, entrySize) {
+		answers = append(answers, &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part})
+	}
+	return answers, nil
+}
+
+func entrySize(e protocol.OREntry) int {
+	size := len(e.Key)
+	for i := range e.Records {
+		size += entryOverhead + len(e.Records[i].Tag) + len(e.Records[i].Value)
+	}
+	for _, tag := range e.Tombstones {
+		size += len(tag)
+	}
+	return size
+}
+
+// setDiff answers ORMAP_DIFF_REQUEST: one entry per key, in the order asked for.
+func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]protocol.Message, error) {
+	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys)
+	if err != nil {
+		return nil, err
+	}
+	return []protocol.Message{&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries}}, nil
+}
+
+// receivePush handles ORMAP_PUSH_DIFF: the client's records under some keys, and with
+// each of them all tags that it knows to be removed from the map. It has no answer but
+// an ERROR if something of it is refused.
+func (c *conn) receivePush(m *protocol.ORMapPushDiff, size int) {
+	if r := c.checkPush(m); r.refused() {
+		c.reply(failureOf(m, r.code, r.reason))
+		return
+	}
+	if !c.takeSlot() {
+		return
+	}
+	if err := c.srv.gate.enter(c.ctx, size); err != nil {
+		c.leaveSlot()
+		c.srv.metrics.limit("overload")
+		c.reply(failureOf(m, protocol.CodeOverloaded, err.Error()))
+		return
+	}
+	c.srv.workers.Go(func() {
+		defer c.leaveSlot()
+		defer c.srv.gate.leave(size)
+		c.bringPush(m)
+	})
+}
+
+func (c *conn) checkPush(m *protocol.ORMapPushDiff) refusal {
+	if r := checkMap(m.MapName); r.refused() {
+		return r
+	}
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		if r := checkKey(e.Key); r.refused() {
+			return r
+		}
+		for j := range e.Records {
+			if r := c.srv.checkORRecord(&e.Records[j]); r.refused() {
+				return r
+			}
+		}
+		for _, tag := range e.Tombstones {
+			if r := checkTag(tag); r.refused() {
+				return r
+			}
+		}
+	}
+	return refusal{}
+}
+
+// bringPush brings a push to the cluster: first what is removed, so that no record that
+// another entry of the push knows to be gone shows up in between.
+func (c *conn) bringPush(m *protocol.ORMapPushDiff) {
+	ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
+	defer cancel()
+	ops := pushedOps(m, c.backend)
+	for len(ops) > 0 {
+		part := ops[:min(len(ops), protocol.MaxBatchItems)]
+		ops = ops[len(part):]
+		verdicts, err := c.backend.Write(ctx, c.session, part)
+		if err != nil {
+			// The client pushes again when it syncs next.
+			c.srv.log.Debug("push was not confirmed", "conn", c.id, "map", m.MapName, "ops", len(part), "err", err)
+			c.srv.metrics.operations(serviceWrite, "unknown", len(part), 0)
+			return
+		}
+		for _, v := range verdicts {
+			if v.Refused() {
+				c.reply(failureOf(m, v.Code, v.Reason))
+				break
+			}
+		}
+		c.srv.metrics.operations(serviceWrite, "ok", len(part), 0)
+	}
+}
+
+// pushedOps are the operations that a push amounts to.
+func pushedOps(m *protocol.ORMapPushDiff, b Backend) []partitions.Op {
+	seen := map[string]bool{}
+	var tags []string
+	for i := range m.Entries {
+		for _, tag := range m.Entries[i].Tombstones {
+			if !seen[tag] {
+				seen[tag] = true
+				tags = append(tags, tag)
+			}
+		}
+	}
+	var ops []partitions.Op
+	for _, tag := range b.UnknownRemovals(m.MapName, tags) {
+		ops = append(ops, partitions.Op{Map: m.MapName, Remove: tag, Homeless: true})
+	}
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		for j := range e.Records {
+			if rec := &e.Records[j]; !seen[rec.Tag] {
+				ops = append(ops, partitions.Op{Map: m.MapName, Key: e.Key, Add: rec})
+			}
+		}
+	}
+	return ops
+}

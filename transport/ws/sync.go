@@ -1,0 +1,251 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+const (
+	// syncBacklog is how many bytes may wait to be sent when the next sync request is
+	// answered. A first sync is as fast as the client reads, and its heartbeats are
+	// answered meanwhile.
+	syncBacklog = 256 << 10
+	// leafFrameBytes is the size about which a leaf is continued in another frame.
+	leafFrameBytes = 512 << 10
+	// entryOverhead is what a record or entry costs in a frame beside its texts.
+	entryOverhead = 96
+)
+
+// syncer answers the sync requests of one connection in their order. A client asks for
+// many leaves at once, so they wait here and not in tasks, which would keep the reader
+// from its heartbeats. The goroutine that answers exists while requests wait.
+type syncer struct {
+	// mu protects the fields below.
+	mu      sync.Mutex
+	queue   []syncRequest
+	bytes   int
+	running bool
+}
+
+// syncRequest is one request with what must be answered before it.
+type syncRequest struct {
+	m       protocol.Message
+	size    int
+	earlier <-chan struct{}
+}
+
+// receiveSync handles the requests of the delta sync of both kinds of maps.
+func (c *conn) receiveSync(m protocol.Message, size int) {
+	if r := checkSync(m); r.refused() {
+		c.reply(failureOf(m, r.code, r.reason))
+		return
+	}
+	if !c.syncs.add(syncRequest{m: m, size: size, earlier: c.turns.last}, &c.srv.cfg, c.startSync) {
+		c.srv.metrics.limit("syncs")
+		c.reply(failureOf(m, protocol.CodeOverloaded, "too many sync requests at once"))
+	}
+}
+
+// checkSync judges what a sync request names.
+func checkSync(m protocol.Message) refusal {
+	mapName, path, keys := "", "", []string(nil)
+	switch m := m.(type) {
+	case *protocol.SyncInit:
+		mapName = m.MapName
+	case *protocol.ORMapSyncInit:
+		mapName = m.MapName
+	case *protocol.MerkleReqBucket:
+		mapName, path = m.MapName, m.Path
+	case *protocol.ORMapMerkleReqBucket:
+		mapName, path = m.MapName, m.Path
+	case *protocol.ORMapDiffRequest:
+		mapName, keys = m.MapName, m.Keys
+	}
+	if r := checkMap(mapName); r.refused() {
+		return r
+	}
+	if _, _, err := merkle.ParsePath(path); err != nil {
+		return refusal{protocol.CodeMalformed, err.Error()}
+	}
+	if len(keys) > protocol.MaxBatchItems {
+		return refusal{protocol.CodeTooLarge, "too many keys"}
+	}
+	for _, key := range keys {
+		if r := checkKey(key); r.refused() {
+			return r
+		}
+	}
+	return refusal{}
+}
+
+// add queues a request, and has the answering started if nobody does. It reports
+// whether there was room.
+func (s *syncer) add(r syncRequest, cfg *Config, start func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) >= cfg.MaxSyncRequests || len(s.queue) > 0 && s.bytes+r.size > cfg.MaxSyncRequestBytes {
+		return false
+	}
+	s.queue = append(s.queue, r)
+	s.bytes += r.size
+	if !s.running {
+		s.running = true
+		start()
+	}
+	return true
+}
+
+// next takes the first request; false means that the answering has ended.
+func (s *syncer) next() (syncRequest, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		s.queue, s.running = nil, false
+		return syncRequest{}, false
+	}
+	r := s.queue[0]
+	s.queue[0] = syncRequest{}
+	s.queue = s.queue[1:]
+	s.bytes -= r.size
+	return r, true
+}
+
+func (c *conn) startSync() {
+	c.tasks.Add(1)
+	c.srv.workers.Go(func() {
+		defer c.tasks.Done()
+		for r, ok := c.syncs.next(); ok; r, ok = c.syncs.next() {
+			if c.ctx.Err() == nil { // otherwise the rest is dropped
+				c.answerSync(r)
+			}
+		}
+	})
+}
+
+// answerSync answers one request when the answers before it are on their way.
+func (c *conn) answerSync(r syncRequest) {
+	if r.earlier != nil {
+		select {
+		case <-r.earlier:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+	c.out.settle(c.ctx, syncBacklog)
+	select {
+	case c.srv.syncSlots <- struct{}{}:
+	case <-c.ctx.Done():
+		return
+	}
+	started := time.Now()
+	answers, err := c.readSync(r.m)
+	<-c.srv.syncSlots
+	outcome := "ok"
+	switch {
+	case c.ctx.Err() != nil:
+		return
+	case err != nil:
+		outcome, answers = c.syncFailed(r.m, err)
+	}
+	c.srv.metrics.operations(serviceSync, outcome, 1, time.Since(started))
+	for _, m := range answers {
+		c.out.settle(c.ctx, syncBacklog)
+		c.reply(m)
+	}
+}
+
+// syncFailed is the answer to a request that could not be read for.
+func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answers []protocol.Message) {
+	c.srv.log.Debug("sync request failed", "conn", c.id, "type", m.Kind().String(), "err", err)
+	for _, retry := range []error{partitions.ErrUnavailable, partitions.ErrIncomplete, context.DeadlineExceeded} {
+		if errors.Is(err, retry) {
+			return "unavailable", []protocol.Message{failureOf(m, protocol.CodeUnavailable, "map cannot be read now")}
+		}
+	}
+	var limit *refusal
+	if errors.As(err, &limit) {
+		return "refused", []protocol.Message{failureOf(m, limit.code, limit.reason)}
+	}
+	return "failed", []protocol.Message{failureOf(m, protocol.CodeInternal, "map cannot be read")}
+}
+
+// readSync reads what a request asks for.
+func (c *conn) readSync(m protocol.Message) ([]protocol.Message, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
+	defer cancel()
+	switch m := m.(type) {
+	case *protocol.SyncInit:
+		return c.syncRoot(ctx, m)
+	case *protocol.MerkleReqBucket:
+		return c.syncBucket(ctx, m)
+	case *protocol.ORMapSyncInit:
+		return c.setRoot(ctx, m)
+	case *protocol.ORMapMerkleReqBucket:
+		return c.setBucket(ctx, m)
+	case *protocol.ORMapDiffRequest:
+		return c.setDiff(ctx, m)
+	default:
+		return nil, nil
+	}
+}
+
+// errTooManyMaps refuses to sync one more map.
+var errTooManyMaps = &refusal{protocol.CodeOverloaded, "too many maps on this connection"}
+
+// syncRoot answers SYNC_INIT. The changes of the map are delivered from now on: what
+// comes after the root is read reaches the client as an event.
+func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]protocol.Message, error) {
+	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
+		return nil, errTooManyMaps
+	}
+	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
+	if err != nil {
+		return nil, err
+	}
+	return []protocol.Message{&protocol.SyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}}, nil
+}
+
+// syncBucket answers MERKLE_REQ_BUCKET: with the children of a node, or with the
+// records of a leaf.
+func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket) ([]protocol.Message, error) {
+	bucket, leaf, err := merkle.ParsePath(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !leaf {
+		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
+		if err != nil {
+			return nil, err
+		}
+		return []protocol.Message{&protocol.SyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: leaves.Children(m.Path, false)}}, nil
+	}
+	records, err := c.backend.LeafRecords(ctx, c.session, m.MapName, bucket)
+	if err != nil {
+		return nil, err
+	}
+	var answers []protocol.Message
+	for _, part := range portions(records, func(r protocol.KeyedRecord) int { return len(r.Key) + len(r.Record.Value) }) {
+		answers = append(answers, &protocol.SyncRespLeaf{MapName: m.MapName, Path: m.Path, Records: part})
+	}
+	return answers, nil
+}
+
+// portions cuts list into runs of about leafFrameBytes, at least one.
+func portions[T any](list []T, size func(T) int) [][]T {
+	parts, bytes := [][]T{{}}, 0
+	start := 0
+	for i := range list {
+		bytes += entryOverhead + size(list[i])
+		parts[len(parts)-1] = list[start : i+1]
+		if bytes >= leafFrameBytes && i+1 < len(list) {
+			parts, bytes, start = append(parts, nil), 0, i+1
+		}
+	}
+	return parts
+}

@@ -1,0 +1,250 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+func orAdd(id, mapName, key, tag string) protocol.ClientOp {
+	return protocol.ClientOp{ID: id, MapName: mapName, Key: key, Type: protocol.OpORAdd, ORRecord: orRecord(tag)}
+}
+
+func orRecord(tag string) *protocol.ORRecord {
+	return &protocol.ORRecord{Tag: tag, Value: []byte{7}, Timestamp: protocol.Timestamp{Millis: testNow, NodeID: "c"}}
+}
+
+func orRemove(id, mapName, key, tag string) protocol.ClientOp {
+	return protocol.ClientOp{ID: id, MapName: mapName, Key: key, Type: protocol.OpORRemove, ORTag: tag}
+}
+
+func TestAClientFindsWhatDiffersByWalkingTheTree(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	c.send(batch(put("1", "m", "alice", 1), put("2", "m", "bob", 2), protocol.ClientOp{
+		ID: "3", MapName: "m", Key: "bob", Type: protocol.OpRemove, Record: tombstone(testNow + 9), RecordPresence: protocol.Present,
+	}))
+	expect[*protocol.OpAck](c)
+
+	var tree merkle.Tree
+	tree.Update(merkle.BucketOf("alice"), 0, merkle.LWWItem("alice", record(1, testNow+1).Timestamp), 1, 0)
+	tree.Update(merkle.BucketOf("bob"), 0, merkle.LWWItem("bob", tombstone(testNow+9).Timestamp), 1, 0)
+	leaves := new(merkle.Leaves)
+	tree.AddTo(leaves)
+
+	c.send(&protocol.SyncInit{MapName: "m"})
+	root := expect[*protocol.SyncRespRoot](c)
+	require.Equal(t, &protocol.SyncRespRoot{MapName: "m", RootHash: leaves.Root(), Timestamp: f.backend.Now()}, root)
+	for _, path := range []string{"", "8", "87"} {
+		c.send(&protocol.MerkleReqBucket{MapName: "m", Path: path})
+		require.Equal(t, &protocol.SyncRespBuckets{MapName: "m", Path: path, Buckets: leaves.Children(path, false)}, expect[*protocol.SyncRespBuckets](c))
+	}
+	c.send(&protocol.MerkleReqBucket{MapName: "m", Path: merkle.Path(merkle.BucketOf("bob"))})
+	leaf := expect[*protocol.SyncRespLeaf](c)
+	require.Len(t, leaf.Records, 1)
+	require.True(t, leaf.Records[0].Record.IsTombstone(), "deletions are part of a leaf")
+	c.send(&protocol.MerkleReqBucket{MapName: "m", Path: "000"})
+	require.Empty(t, expect[*protocol.SyncRespLeaf](c).Records)
+	c.send(&protocol.SyncInit{MapName: "unknown"})
+	require.Zero(t, expect[*protocol.SyncRespRoot](c).RootHash)
+}
+
+func TestARemovedValueReachesAClientThatWasAway(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	c.send(batch(orAdd("1", "labels", "tags", "a"), orAdd("2", "labels", "tags", "b"), orRemove("3", "labels", "tags", "a"), orRemove("4", "labels", "tags", "b")))
+	require.Nil(t, expect[*protocol.OpAck](c).Results, "all were accepted")
+	c.send(&protocol.ORMapSyncInit{MapName: "labels", BucketHashes: map[string]uint32{}})
+	require.Zero(t, expect[*protocol.ORMapSyncRespRoot](c).RootHash)
+	path := merkle.Path(merkle.BucketOf("tags"))
+	for depth := range merkle.Digits {
+		c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: path[:depth]})
+		resp := expect[*protocol.ORMapSyncRespBuckets](c)
+		hash, listed := resp.Buckets[path[depth:depth+1]]
+		require.True(t, listed, "a key without values keeps its bucket listed")
+		require.Zero(t, hash)
+		if depth < 2 {
+			require.Len(t, resp.Buckets, 16, "above the leaves all children are listed")
+		} else {
+			require.Len(t, resp.Buckets, 1)
+		}
+	}
+	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: path})
+	require.Equal(t, []protocol.OREntry{{Key: "tags", Tombstones: []string{"a", "b"}}}, expect[*protocol.ORMapSyncRespLeaf](c).Entries)
+}
+
+func TestADiffHasOneEntryPerKeyInTheOrderAskedFor(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	c.send(batch(orAdd("1", "labels", "x", "a")))
+	expect[*protocol.OpAck](c)
+	c.send(&protocol.ORMapDiffRequest{MapName: "labels", Keys: []string{"y", "x", "y"}})
+	empty := protocol.OREntry{Key: "y"}
+	require.Equal(t, []protocol.OREntry{empty, {Key: "x", Records: []protocol.ORRecord{*orRecord("a")}}, empty},
+		expect[*protocol.ORMapDiffResponse](c).Entries)
+}
+
+func TestAPushIsMergedAndNotAnswered(t *testing.T) {
+	f := start(t)
+	writer, watcher := f.dial(), f.dial()
+	writer.send(batch(orAdd("1", "labels", "tags", "a"), orAdd("2", "labels", "other", "b")))
+	expect[*protocol.OpAck](writer)
+	watcher.send(&protocol.ORMapSyncInit{MapName: "labels", BucketHashes: map[string]uint32{}})
+	expect[*protocol.ORMapSyncRespRoot](watcher)
+
+	// The tombstones of each entry are those of the client's whole map.
+	writer.send(&protocol.ORMapPushDiff{MapName: "labels", Entries: []protocol.OREntry{
+		{Key: "tags", Records: []protocol.ORRecord{*orRecord("a"), *orRecord("c")}, Tombstones: []string{"b", "gone"}},
+		{Key: "third", Records: []protocol.ORRecord{*orRecord("gone")}, Tombstones: []string{"b", "gone"}},
+	}})
+	first, second := expect[*protocol.ServerEvent](watcher), expect[*protocol.ServerEvent](watcher)
+	require.Equal(t, &protocol.ServerEvent{MapName: "labels", EventType: protocol.OpORRemove, Key: "other", ORTag: "b"}, first)
+	require.Equal(t, &protocol.ServerEvent{MapName: "labels", EventType: protocol.OpORAdd, Key: "tags", ORRecord: orRecord("c"), ORTag: "c"}, second)
+	writer.silent()
+	watcher.silent()
+
+	writer.send(&protocol.ORMapPushDiff{MapName: "$sys/x", Entries: []protocol.OREntry{}})
+	require.Equal(t, protocol.CodeForbidden, expect[*protocol.ErrorMessage](writer).Code)
+	writer.send(&protocol.ORMapPushDiff{MapName: "m", Entries: []protocol.OREntry{{Key: "k", Records: []protocol.ORRecord{{}}, Tombstones: []string{}}}})
+	require.Equal(t, protocol.CodeMalformed, expect[*protocol.ErrorMessage](writer).Code)
+}
+
+func TestAMapThatIsSyncedIsFollowedWithoutAQuery(t *testing.T) {
+	f := start(t)
+	writer, watcher := f.dial(), f.dial()
+	watcher.send(&protocol.SyncInit{MapName: "m"})
+	expect[*protocol.SyncRespRoot](watcher)
+	writer.send(batch(put("1", "m", "k", 1)))
+	expect[*protocol.OpAck](writer)
+	require.Equal(t, "k", expect[*protocol.ServerEvent](watcher).Key)
+	// A query beside it has updates of its own, and the events go on when it ends.
+	watcher.send(querySub("q", "m"))
+	expect[*protocol.QueryResp](watcher)
+	writer.send(batch(put("2", "m", "k2", 1)))
+	expect[*protocol.OpAck](writer)
+	got := map[string]int{}
+	for range 2 {
+		got[watcher.next().Kind().String()]++
+	}
+	require.Equal(t, map[string]int{"SERVER_EVENT": 1, "QUERY_UPDATE": 1}, got)
+	watcher.send(&protocol.QueryUnsub{QueryID: "q"})
+	watcher.send(&protocol.SyncInit{MapName: "m"})
+	expect[*protocol.SyncRespRoot](watcher)
+	writer.send(batch(put("3", "m", "k3", 1)))
+	expect[*protocol.OpAck](writer)
+	require.Equal(t, "k3", expect[*protocol.ServerEvent](watcher).Key)
+	watcher.silent()
+}
+
+func TestSyncWaitsForTheWritesBeforeIt(t *testing.T) {
+	release := make(chan struct{})
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onWrite = func(context.Context, []partitions.Op) error { <-release; return nil }
+	})
+	c := f.dial()
+	c.send(batch(put("1", "m", "k", 1)))
+	c.send(&protocol.SyncInit{MapName: "m"})
+	c.send(&protocol.Ping{})
+	expect[*protocol.Pong](c)
+	close(release)
+	expect[*protocol.OpAck](c)
+	require.NotZero(t, expect[*protocol.SyncRespRoot](c).RootHash)
+}
+
+func TestSyncRequestsAreBoundedAndHeartbeatsAreAnsweredBesideThem(t *testing.T) {
+	hold := make(chan struct{})
+	f := start(t, func(cfg *Config, _ *Deps, b *fakeBackend) {
+		cfg.MaxSyncRequests = 50
+		b.onSnapshot = func(ctx context.Context) error {
+			select {
+			case <-hold:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	c := f.dial()
+	for range 60 {
+		c.send(&protocol.MerkleReqBucket{MapName: "m", Path: ""})
+	}
+	c.send(&protocol.Ping{})
+	refused := 0
+	for {
+		m := c.next()
+		if _, pong := m.(*protocol.Pong); pong {
+			break
+		}
+		require.Equal(t, protocol.CodeOverloaded, m.(*protocol.ErrorMessage).Code)
+		refused++
+	}
+	require.InDelta(t, 10, refused, 1, "50 wait, one may be on its way")
+	close(hold)
+	for range 60 - refused {
+		expect[*protocol.SyncRespBuckets](c)
+	}
+}
+
+func TestABigLeafComesInPortions(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	value := append([]byte{0xc6, 0, 3, 0xff, 0xfb}, make([]byte, 256<<10-5)...)
+	// Three keys of one bucket.
+	var keys []string
+	for i := 0; len(keys) < 3; i++ {
+		if key := fmt.Sprint("k", i); merkle.BucketOf(key) == merkle.BucketOf("k0") {
+			keys = append(keys, key)
+		}
+	}
+	for i, key := range keys {
+		f.backend.put("m", key, protocol.Record{Value: value, Timestamp: protocol.Timestamp{Millis: int64(i + 1), NodeID: "x"}})
+	}
+	c.send(&protocol.MerkleReqBucket{MapName: "m", Path: merkle.Path(merkle.BucketOf("k0"))})
+	first, second := expect[*protocol.SyncRespLeaf](c), expect[*protocol.SyncRespLeaf](c)
+	require.Len(t, first.Records, 2)
+	require.Len(t, second.Records, 1)
+}
+
+func TestBadSyncRequests(t *testing.T) {
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxSyncMaps = 2 })
+	c := f.dial()
+	for _, bad := range []struct {
+		m    protocol.Message
+		code protocol.Code
+	}{
+		{&protocol.SyncInit{MapName: ""}, protocol.CodeMalformed},
+		{&protocol.SyncInit{MapName: "$sys/members"}, protocol.CodeForbidden},
+		{&protocol.ORMapSyncInit{MapName: "_service_x", BucketHashes: map[string]uint32{}}, protocol.CodeForbidden},
+		{&protocol.MerkleReqBucket{MapName: "m", Path: "8722"}, protocol.CodeMalformed},
+		{&protocol.MerkleReqBucket{MapName: "m", Path: "Z"}, protocol.CodeMalformed},
+		{&protocol.ORMapMerkleReqBucket{MapName: "m", Path: "\xff"}, protocol.CodeMalformed},
+		{&protocol.ORMapDiffRequest{MapName: "m", Keys: []string{strings.Repeat("k", 1025)}}, protocol.CodeMalformed},
+		{&protocol.ORMapDiffRequest{MapName: "m", Keys: make([]string, 8193)}, protocol.CodeTooLarge},
+	} {
+		c.send(bad.m)
+		require.Equal(t, bad.code, expect[*protocol.ErrorMessage](c).Code, "%+v", bad.m)
+	}
+	for i, want := range []bool{true, true, false, false} {
+		c.send(&protocol.SyncInit{MapName: fmt.Sprint("m", i)})
+		_, ok := c.next().(*protocol.SyncRespRoot)
+		require.Equal(t, want, ok, "map %d", i)
+	}
+}
+
+func TestAMapThatCannotBeReadIsAnError(t *testing.T) {
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onSnapshot = func(context.Context) error { return partitions.ErrIncomplete }
+	})
+	c := f.dial()
+	c.send(&protocol.SyncInit{MapName: "m"})
+	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
+	c.send(&protocol.ORMapSyncInit{MapName: "m", BucketHashes: map[string]uint32{}})
+	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
+}
