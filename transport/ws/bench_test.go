@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // instant is a cluster that accepts everything at once.
@@ -45,10 +46,10 @@ func BenchmarkBatchOf10(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p := c.plan(writes{ops: m.(*protocol.OpBatch).Ops})
-		verdicts, _ := instant{}.Write(context.Background(), nil, p.propose)
-		p.settle(verdicts)
-		if _, err := protocol.Append(nil, p.acknowledgement(verdicts)); err != nil {
+		p := c.srv.limits.Plan(judge.Writes{Ops: m.(*protocol.OpBatch).Ops}, c.auth.client)
+		verdicts, _ := instant{}.Write(context.Background(), nil, p.Propose)
+		p.Settle(verdicts)
+		if _, err := protocol.Append(nil, p.Acknowledgement(verdicts)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,12 +2,12 @@ package ws
 
 import (
 	"errors"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // failure is an ERROR about no message in particular.
@@ -27,7 +27,7 @@ func failureOf(m protocol.Message, code protocol.Code, text string) *protocol.Er
 
 // decodeFailure is the ERROR about a frame that cannot be understood.
 func decodeFailure(err error) *protocol.ErrorMessage {
-	e := failure(protocol.CodeMalformed, decodeText(err))
+	e := failure(protocol.CodeMalformed, judge.DecodeText(err))
 	var decode *protocol.DecodeError
 	if errors.As(err, &decode) {
 		e.Code = decode.Code()
@@ -37,10 +37,6 @@ func decodeFailure(err error) *protocol.ErrorMessage {
 	}
 	return e
 }
-
-// decodeText is the text of a decoding error. It may quote a field name of the
-// client's that is not text.
-func decodeText(err error) string { return strings.ToValidUTF8(err.Error(), "?") }
 
 // details is the map {"type": kind} with the correlation id under the name that it
 // has in the messages of that kind. An id that is not text names nothing.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // query is one live query of a connection and the sink of its subscription.
@@ -55,12 +56,12 @@ type mapQueries struct {
 
 // receiveQuerySub handles QUERY_SUB.
 func (c *conn) receiveQuerySub(m *protocol.QuerySub, size int) {
-	if r := checkMap(m.MapName); r.refused() {
-		c.reply(failureOf(m, r.code, r.reason))
+	if r := judge.Map(m.MapName); r.Refused() {
+		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
 	if !m.IsPlain() || m.Consistency != "" {
-		c.reply(failureOf(m, protocol.CodeNotImplemented, notImplemented+"query with conditions, order, limit, fields or consistency"))
+		c.reply(failureOf(m, protocol.CodeNotImplemented, judge.NotImplemented+"query with conditions, order, limit, fields or consistency"))
 		return
 	}
 	q := &query{conn: c, id: m.QueryID, mapName: m.MapName}

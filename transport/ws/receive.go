@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // envelope is how a message came: what the rate limiter still wants for it, and how
@@ -90,9 +91,9 @@ func (c *conn) dispatch(m protocol.Message, env envelope) {
 	case *protocol.Ping:
 		c.reply(&protocol.Pong{Timestamp: m.Timestamp, ServerTime: c.srv.deps.Now()})
 	case *protocol.ClientOpMessage:
-		c.receiveWrite(writes{ops: []protocol.ClientOp{m.Op}}, env.size)
+		c.receiveWrite(judge.Writes{Ops: []protocol.ClientOp{m.Op}}, env.size)
 	case *protocol.OpBatch:
-		c.receiveWrite(writes{ops: m.Ops, level: m.WriteConcern, timeout: m.TimeoutMillis}, env.size)
+		c.receiveWrite(judge.Writes{Ops: m.Ops, Level: m.WriteConcern, TimeoutMillis: m.TimeoutMillis}, env.size)
 	case *protocol.QuerySub:
 		c.receiveQuerySub(m, env.size)
 	case *protocol.SyncInit, *protocol.MerkleReqBucket, *protocol.ORMapSyncInit, *protocol.ORMapMerkleReqBucket, *protocol.ORMapDiffRequest:

@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/httperr"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // idleWorkers is how many goroutines wait for the next frame of writes.
@@ -31,6 +32,7 @@ type Server struct {
 	log     hclog.Logger
 	metrics *metrics
 	gate    *gate
+	limits  judge.Limits
 	buffers bufferPool
 	idBase  string
 	ids     atomic.Uint64
@@ -75,6 +77,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		base:   base, cancel: cancel,
 		open: map[*conn]struct{}{}, perAddr: map[string]int{},
 		workers:   workers.New(idleWorkers),
+		limits:    judge.Limits{MaxValueBytes: cfg.MaxValueBytes, Timeout: cfg.OperationTimeout},
 		syncSlots: make(chan struct{}, cfg.ConcurrentSyncs),
 	}
 	s.gate = newGate(cfg)

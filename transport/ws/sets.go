@@ -6,6 +6,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // setRoot answers ORMAP_SYNC_INIT; see syncRoot.
@@ -71,8 +72,8 @@ func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]pro
 // each of them all tags that it knows to be removed from the map. It has no answer but
 // an ERROR if something of it is refused.
 func (c *conn) receivePush(m *protocol.ORMapPushDiff, size int) {
-	if r := c.checkPush(m); r.refused() {
-		c.reply(failureOf(m, r.code, r.reason))
+	if r := c.checkPush(m); r.Refused() {
+		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
 	if !c.takeSlot() {
@@ -91,27 +92,27 @@ func (c *conn) receivePush(m *protocol.ORMapPushDiff, size int) {
 	})
 }
 
-func (c *conn) checkPush(m *protocol.ORMapPushDiff) refusal {
-	if r := checkMap(m.MapName); r.refused() {
+func (c *conn) checkPush(m *protocol.ORMapPushDiff) judge.Refusal {
+	if r := judge.Map(m.MapName); r.Refused() {
 		return r
 	}
 	for i := range m.Entries {
 		e := &m.Entries[i]
-		if r := checkKey(e.Key); r.refused() {
+		if r := judge.Key(e.Key); r.Refused() {
 			return r
 		}
 		for j := range e.Records {
-			if r := c.srv.checkORRecord(&e.Records[j]); r.refused() {
+			if r := c.srv.limits.ORRecord(&e.Records[j]); r.Refused() {
 				return r
 			}
 		}
 		for _, tag := range e.Tombstones {
-			if r := checkTag(tag); r.refused() {
+			if r := judge.Tag(tag); r.Refused() {
 				return r
 			}
 		}
 	}
-	return refusal{}
+	return judge.Refusal{}
 }
 
 // bringPush brings a push to the cluster: first what is removed, so that no record that

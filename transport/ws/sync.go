@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 const (
@@ -42,8 +43,8 @@ type syncRequest struct {
 
 // receiveSync handles the requests of the delta sync of both kinds of maps.
 func (c *conn) receiveSync(m protocol.Message, size int) {
-	if r := checkSync(m); r.refused() {
-		c.reply(failureOf(m, r.code, r.reason))
+	if r := checkSync(m); r.Refused() {
+		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
 	if !c.syncs.add(syncRequest{m: m, size: size, earlier: c.turns.last}, &c.srv.cfg, c.startSync) {
@@ -53,7 +54,7 @@ func (c *conn) receiveSync(m protocol.Message, size int) {
 }
 
 // checkSync judges what a sync request names.
-func checkSync(m protocol.Message) refusal {
+func checkSync(m protocol.Message) judge.Refusal {
 	mapName, path, keys := "", "", []string(nil)
 	switch m := m.(type) {
 	case *protocol.SyncInit:
@@ -67,21 +68,21 @@ func checkSync(m protocol.Message) refusal {
 	case *protocol.ORMapDiffRequest:
 		mapName, keys = m.MapName, m.Keys
 	}
-	if r := checkMap(mapName); r.refused() {
+	if r := judge.Map(mapName); r.Refused() {
 		return r
 	}
 	if _, _, err := merkle.ParsePath(path); err != nil {
-		return refusal{protocol.CodeMalformed, err.Error()}
+		return judge.Refusal{Code: protocol.CodeMalformed, Reason: err.Error()}
 	}
 	if len(keys) > protocol.MaxBatchItems {
-		return refusal{protocol.CodeTooLarge, "too many keys"}
+		return judge.Refusal{Code: protocol.CodeTooLarge, Reason: "too many keys"}
 	}
 	for _, key := range keys {
-		if r := checkKey(key); r.refused() {
+		if r := judge.Key(key); r.Refused() {
 			return r
 		}
 	}
-	return refusal{}
+	return judge.Refusal{}
 }
 
 // add queues a request, and has the answering started if nobody does. It reports
@@ -168,9 +169,9 @@ func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answer
 			return "unavailable", []protocol.Message{failureOf(m, protocol.CodeUnavailable, "map cannot be read now")}
 		}
 	}
-	var limit *refusal
+	var limit *judge.Refusal
 	if errors.As(err, &limit) {
-		return "refused", []protocol.Message{failureOf(m, limit.code, limit.reason)}
+		return "refused", []protocol.Message{failureOf(m, limit.Code, limit.Reason)}
 	}
 	return "failed", []protocol.Message{failureOf(m, protocol.CodeInternal, "map cannot be read")}
 }
@@ -196,7 +197,7 @@ func (c *conn) readSync(m protocol.Message) ([]protocol.Message, error) {
 }
 
 // errTooManyMaps refuses to sync one more map.
-var errTooManyMaps = &refusal{protocol.CodeOverloaded, "too many maps on this connection"}
+var errTooManyMaps = &judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too many maps on this connection"}
 
 // syncRoot answers SYNC_INIT. The changes of the map are delivered from now on: what
 // comes after the root is read reaches the client as an event.

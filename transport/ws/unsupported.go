@@ -1,10 +1,9 @@
 package ws
 
-import "github.com/quorate/quorate/protocol"
-
-// notImplemented is what clients are told about a feature that is not part of this
-// server.
-const notImplemented = "not implemented: "
+import (
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
+)
 
 // receiveUnsupported answers a message of a feature that this server does not have.
 // Where clients wait for a response of a certain type they get that type with its
@@ -18,7 +17,7 @@ func (c *conn) receiveUnsupported(m protocol.Message) {
 
 // unsupported is the answer to m, nil for silence.
 func unsupported(m protocol.Message) protocol.Message {
-	text := notImplemented + m.Kind().String()
+	text := judge.NotImplemented + m.Kind().String()
 	switch m := m.(type) {
 	case *protocol.SQLQuery:
 		return &protocol.SQLQueryResp{QueryID: m.QueryID, Error: text, Code: protocol.CodeFeatureDisabled}

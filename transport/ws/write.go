@@ -8,24 +8,25 @@ import (
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
 )
 
 // receiveWrite judges the operations of a CLIENT_OP or OP_BATCH and starts the task
 // that brings them to the cluster. It blocks while the connection has as many tasks
 // as it may, and a little while the node has.
-func (c *conn) receiveWrite(w writes, size int) {
-	if len(w.ops) == 0 {
+func (c *conn) receiveWrite(w judge.Writes, size int) {
+	if len(w.Ops) == 0 {
 		return // there is no id to acknowledge
 	}
-	if len(w.ops) > protocol.MaxBatchItems {
+	if len(w.Ops) > protocol.MaxBatchItems {
 		c.answerInTurn(failure(protocol.CodeTooLarge, fmt.Sprintf("batch holds more than %d operations", protocol.MaxBatchItems)))
 		return
 	}
-	p := c.plan(w)
+	p := c.srv.limits.Plan(w, c.auth.client)
 	if !c.takeSlot() {
 		return
 	}
-	if len(p.propose) == 0 {
+	if len(p.Propose) == 0 {
 		c.runTask(false, func(t turn) { c.finishWrite(p, t, nil, nil) })
 		return
 	}
@@ -35,7 +36,7 @@ func (c *conn) receiveWrite(w writes, size int) {
 		c.answerInTurn(failure(protocol.CodeOverloaded, err.Error()))
 		return
 	}
-	c.runTask(p.exclusive, func(t turn) {
+	c.runTask(p.Exclusive, func(t turn) {
 		await(t.after)
 		verdicts, err := c.proposeWrite(p)
 		c.srv.gate.leave(size)
@@ -86,15 +87,15 @@ func (c *conn) answerInTurn(m *protocol.ErrorMessage) {
 
 // proposeWrite brings what was planned to the cluster. The call outlives a
 // connection that is lost: what was begun is seen through.
-func (c *conn) proposeWrite(p *plan) ([]partitions.Verdict, error) {
-	ctx, cancel := context.WithDeadline(c.srv.base, p.received.Add(p.timeout))
+func (c *conn) proposeWrite(p *judge.Plan) ([]partitions.Verdict, error) {
+	ctx, cancel := context.WithDeadline(c.srv.base, p.Received.Add(p.Timeout))
 	defer cancel()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", partitions.ErrUnavailable, err) // waited for its turn too long
 	}
-	verdicts, err := c.backend.Write(ctx, c.session, p.propose)
-	if err == nil && len(verdicts) != len(p.propose) {
-		return nil, fmt.Errorf("%w: %d verdicts for %d operations", partitions.ErrUnknown, len(verdicts), len(p.propose))
+	verdicts, err := c.backend.Write(ctx, c.session, p.Propose)
+	if err == nil && len(verdicts) != len(p.Propose) {
+		return nil, fmt.Errorf("%w: %d verdicts for %d operations", partitions.ErrUnknown, len(verdicts), len(p.Propose))
 	}
 	return verdicts, err
 }
@@ -103,28 +104,28 @@ func (c *conn) proposeWrite(p *plan) ([]partitions.Verdict, error) {
 // refusals, then the acknowledgement. Without verdicts it sends an ERROR if nothing
 // was applied. If that is not known it closes the connection, so that no later
 // acknowledgement covers the frame, and the client sends it again.
-func (c *conn) finishWrite(p *plan, t turn, verdicts []partitions.Verdict, err error) {
+func (c *conn) finishWrite(p *judge.Plan, t turn, verdicts []partitions.Verdict, err error) {
 	defer close(t.done)
 	await(t.previous)
 	switch {
 	case err == nil:
-		p.settle(verdicts)
-		c.replyAll(p.rejections())
-		p.itemised = p.itemised || c.failed.Load()
-		if ack := p.acknowledgement(verdicts); ack != nil {
+		p.Settle(verdicts)
+		c.replyAll(p.Rejections())
+		p.Itemised = p.Itemised || c.failed.Load()
+		if ack := p.Acknowledgement(verdicts); ack != nil {
 			c.reply(ack)
 		}
 		c.countWrite(p, "ok")
 	case errors.Is(err, partitions.ErrUnavailable):
-		c.srv.log.Debug("write not taken", "conn", c.id, "ops", len(p.propose), "err", err)
-		c.replyAll(p.rejections())
+		c.srv.log.Debug("write not taken", "conn", c.id, "ops", len(p.Propose), "err", err)
+		c.replyAll(p.Rejections())
 		c.failed.Store(true)
 		c.reply(failure(protocol.CodeUnavailable, partitions.ErrUnavailable.Error()))
 		c.countWrite(p, "unavailable")
 	default:
-		c.srv.log.Info("outcome of a write is unknown", "conn", c.id, "ops", len(p.propose), "err", err)
+		c.srv.log.Info("outcome of a write is unknown", "conn", c.id, "ops", len(p.Propose), "err", err)
 		c.countWrite(p, "unknown")
-		if p.answerable {
+		if p.Answerable {
 			c.end(closeFlushed, protocol.CloseRetry, reasonUnknown)
 		}
 	}
@@ -138,13 +139,8 @@ func (c *conn) replyAll(list []protocol.Message) {
 
 // countWrite counts the operations of a frame; outcome is that of those which were
 // proposed and not refused.
-func (c *conn) countWrite(p *plan, outcome string) {
-	refused := 0
-	for i := range p.owed {
-		if p.owed[i].refusal.refused() {
-			refused++
-		}
-	}
+func (c *conn) countWrite(p *judge.Plan, outcome string) {
+	total, refused := p.Counts()
 	c.srv.metrics.operations(serviceWrite, "refused", refused, 0)
-	c.srv.metrics.operations(serviceWrite, outcome, len(p.owed)-refused, time.Since(p.received))
+	c.srv.metrics.operations(serviceWrite, outcome, total-refused, time.Since(p.Received))
 }

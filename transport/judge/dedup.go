@@ -1,4 +1,4 @@
-package ws
+package judge
 
 import (
 	"crypto/sha256"
