@@ -33,7 +33,7 @@ func generation(n uint64) fsm.Entry {
 // checkGeneration scans the map and reports a view that is no generation.
 func checkGeneration(m *fsm.Machine) error {
 	seen := map[string]int{}
-	index, err := m.Scan("m", func(_ string, rec protocol.Record) bool {
+	index, err := m.Scan("m", "", func(_ string, rec protocol.Record) bool {
 		seen[string(rec.Value[1:])]++
 		return true
 	})

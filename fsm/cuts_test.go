@@ -207,7 +207,7 @@ func TestAClosedMachineRefuses(t *testing.T) {
 	r.must(r.machine.Close())
 	_, applyErr := r.machine.Apply([]fsm.Entry{puts(2, 1)})
 	_, _, getErr := r.machine.Get("m", "1-0")
-	_, scanErr := r.machine.Scan("m", func(string, protocol.Record) bool { return true })
+	_, scanErr := r.machine.Scan("m", "", func(string, protocol.Record) bool { return true })
 	_, openErr := r.machine.OpenSnapshot()
 	for call, err := range map[string]error{
 		"Apply": applyErr, "Get": getErr, "Scan": scanErr, "OpenSnapshot": openErr,

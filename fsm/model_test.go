@@ -382,7 +382,7 @@ func TestRecordsEqualAPlainMap(t *testing.T) {
 		got := map[string]protocol.Record{}
 		for _, name := range modelMaps {
 			last := ""
-			_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
+			_, err := r.machine.Scan(name, "", func(key string, rec protocol.Record) bool {
 				if len(got) > 0 && last != "" && key <= last {
 					t.Errorf("%q after %q", key, last)
 				}

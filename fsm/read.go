@@ -1,7 +1,9 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
@@ -52,12 +54,12 @@ func (m *Machine) value(key []byte) ([]byte, error) {
 	return append([]byte{}, stored...), nil
 }
 
-// Scan calls fn for every record of a map in key order, tombstones included, until
-// fn returns false. It shows the state at index, which it returns, whatever is
+// Scan calls fn for the records of a map whose keys are not below from, in key order,
+// tombstones included, until fn returns false. It shows the state at index, which it returns, whatever is
 // applied meanwhile; fn may keep what it is given but must not modify the Value.
 // No lock is held while fn runs, but a view of the store is open: fn must not
 // linger. Errors as in Get; records before a damaged one have been shown.
-func (m *Machine) Scan(mapName string, fn func(key string, rec protocol.Record) bool) (index uint64, err error) {
+func (m *Machine) Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (index uint64, err error) {
 	reader, dirty, index, err := m.capture()
 	if err != nil {
 		return 0, fmt.Errorf("scan map: %w", err)
@@ -65,7 +67,8 @@ func (m *Machine) Scan(mapName string, fn func(key string, rec protocol.Record) 
 	defer reader.Close()
 	prefix := mapPrefix(mapName)
 	s := scan{prefix: prefix, dirty: dirty.under(storage.SectionRecords, prefix), fn: fn}
-	err = reader.Scan(m.group, storage.SectionRecords, prefix, "", s.stored)
+	s.skip(prefix + from)
+	err = reader.Scan(m.group, storage.SectionRecords, prefix, prefix+from, s.stored)
 	if err == nil {
 		s.finish()
 		err = s.err
@@ -100,6 +103,12 @@ type scan struct {
 	// done is set when fn has had enough or err is set.
 	done bool
 	err  error
+}
+
+// skip passes over the dirty records below the item key from.
+func (s *scan) skip(from string) {
+	i, _ := slices.BinarySearchFunc(s.dirty, from, func(it storage.Item, from string) int { return cmp.Compare(it.Key.Bytes, from) })
+	s.dirty = s.dirty[i:]
 }
 
 // stored shows a stored record after the dirty ones before it.

@@ -109,7 +109,7 @@ func (r *rig) dump(maps ...string) string {
 	millis, counter := r.machine.ClockFloor()
 	fmt.Fprintf(&b, "index %d digest %#x clock %d:%d\n", index, digest, millis, counter)
 	for _, name := range maps {
-		_, err := r.machine.Scan(name, func(key string, rec protocol.Record) bool {
+		_, err := r.machine.Scan(name, "", func(key string, rec protocol.Record) bool {
 			fmt.Fprintf(&b, "%q %q %x %s ttl %d\n", name, key, []byte(rec.Value), rec.Timestamp, rec.TTLMillis)
 			return true
 		})
@@ -127,7 +127,7 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, merkle.Records).Root())
 	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, merkle.Sets).Root())
 	for _, bucket := range r.buckets(name, merkle.Records) {
-		list, _, err := r.machine.LeafRecords(name, bucket)
+		list, _, err := r.machine.LeafRecords(name, bucket, 0)
 		r.must(err)
 		for _, rec := range list {
 			fmt.Fprintf(b, "%q leaf %s: %q %s\n", name, merkle.Path(bucket), rec.Key, rec.Record.Timestamp)

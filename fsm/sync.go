@@ -25,39 +25,35 @@ func (m *Machine) AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Lea
 	return m.mark.Index, nil
 }
 
-// LeafRecords returns the records of a map whose keys are in bucket, tombstones
-// included, in key order, and the log index of the state that they show. Values must
-// not be modified. It reads the store and holds up Apply meanwhile. Errors as in Get.
-func (m *Machine) LeafRecords(mapName string, bucket uint16) (list []protocol.KeyedRecord, index uint64, err error) {
+// LeafRecords returns the records of a map whose keys are in bucket and which entries
+// above since stored, tombstones included, in key order, and the log index of the state
+// that they show. Values must not be modified. It reads the store and holds up Apply
+// meanwhile. Errors as in Get.
+func (m *Machine) LeafRecords(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, index uint64, err error) {
 	err = m.look(func(l *look) error {
 		index = m.mark.Index
-		list, err = l.records(mapName, bucket, 0, nil)
+		list, err = l.records(mapName, bucket, since)
 		return err
 	})
 	return list, index, err
 }
 
-// RecordsSince returns the records of a map that entries above index since stored, by
-// bucket and key, and the log index of the state that they show. It reads only buckets
-// that changed since. Otherwise as LeafRecords.
-func (m *Machine) RecordsSince(mapName string, since uint64) (list []protocol.KeyedRecord, index uint64, err error) {
-	err = m.look(func(l *look) error {
-		index = m.mark.Index
-		tree := m.trees[treeID{mapName, merkle.Records}]
-		if tree == nil {
-			return nil
+// ChangedBuckets returns the buckets of a map's records that entries above since may
+// have changed, in order, and the log index of the state that they show. It reads no
+// records. Errors: ErrStopped, ErrClosed.
+func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16, index uint64, err error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.err != nil {
+		return nil, 0, fmt.Errorf("hash tree: %w", m.err)
+	}
+	tree := m.trees[treeID{mapName, merkle.Records}]
+	for bucket := range uint16(merkle.Buckets) {
+		if tree != nil && tree.At(bucket).Changed > since {
+			buckets = append(buckets, bucket)
 		}
-		for bucket := range uint16(merkle.Buckets) {
-			if tree.At(bucket).Changed <= since {
-				continue
-			}
-			if list, err = l.records(mapName, bucket, since, list); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return list, index, err
+	}
+	return buckets, m.mark.Index, nil
 }
 
 // LeafSets returns the keys of an observed-remove map in bucket with their records and
@@ -163,8 +159,8 @@ func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
 	return list, nil
 }
 
-// records appends the records of a bucket that entries above index since stored.
-func (l *look) records(mapName string, bucket uint16, since uint64, list []protocol.KeyedRecord) ([]protocol.KeyedRecord, error) {
+// records reads the records of a bucket that entries above since stored.
+func (l *look) records(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, err error) {
 	keys, err := l.keys(storage.SectionLeaves, string(leafPrefix(mapName, merkle.Records, bucket)))
 	if err != nil {
 		return nil, err

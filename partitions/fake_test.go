@@ -135,11 +135,13 @@ func (n *fakeNode) WaitApplied(context.Context, uint32, uint64) error { return n
 
 func (n *fakeNode) Reader(uint32) (Reader, bool) { return n, true }
 
-func (n *fakeNode) Scan(string, func(string, protocol.Record) bool) (uint64, error) { return 0, nil }
+func (n *fakeNode) Scan(_, _ string, _ func(string, protocol.Record) bool) (uint64, error) {
+	return 0, nil
+}
 
 func (n *fakeNode) AddLeaves(string, merkle.Kind, *merkle.Leaves) (uint64, error) { return 0, nil }
 
-func (n *fakeNode) LeafRecords(string, uint16) ([]protocol.KeyedRecord, uint64, error) {
+func (n *fakeNode) LeafRecords(string, uint16, uint64) ([]protocol.KeyedRecord, uint64, error) {
 	return nil, 0, nil
 }
 
@@ -149,9 +151,7 @@ func (n *fakeNode) Set(_, key string) (protocol.OREntry, uint64, error) {
 	return protocol.OREntry{Key: key}, 0, nil
 }
 
-func (n *fakeNode) RecordsSince(string, uint64) ([]protocol.KeyedRecord, uint64, error) {
-	return nil, 0, nil
-}
+func (n *fakeNode) ChangedBuckets(string, uint64) ([]uint16, uint64, error) { return nil, 0, nil }
 
 // KnownTag says that every tag beginning with "known" was seen, and removed.
 func (n *fakeNode) KnownTag(_, tag string) (known, removed bool, err error) {

@@ -32,7 +32,7 @@ func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription) ([
 	var rows []Row
 	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) error {
 		found := 0
-		index, err := reader.Scan(sub.Map(), func(key string, rec protocol.Record) bool {
+		index, err := reader.Scan(sub.Map(), "", func(key string, rec protocol.Record) bool {
 			if rec.IsTombstone() || rec.Expired(now) {
 				return true
 			}

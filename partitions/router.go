@@ -71,18 +71,19 @@ type Groups interface {
 
 // Reader reads one group's applied state.
 type Reader interface {
-	// Scan calls fn for the records of a map in key order, tombstones included,
-	// from one consistent state, and returns that state's log index.
-	Scan(mapName string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+	// Scan calls fn for the records of a map in key order, tombstones included, those
+	// below from left out, from one consistent state, and returns that state's log index.
+	Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
 	// AddLeaves adds the group's share of a hash tree to leaves.
 	AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (uint64, error)
-	// LeafRecords and LeafSets return what the keys of a bucket hold.
-	LeafRecords(mapName string, bucket uint16) ([]protocol.KeyedRecord, uint64, error)
+	// LeafRecords and LeafSets return what the keys of a bucket hold, of records those
+	// that entries above since stored.
+	LeafRecords(mapName string, bucket uint16, since uint64) ([]protocol.KeyedRecord, uint64, error)
 	LeafSets(mapName string, bucket uint16) ([]protocol.OREntry, uint64, error)
 	// Set returns one key of an observed-remove map.
 	Set(mapName, key string) (protocol.OREntry, uint64, error)
-	// RecordsSince returns the records that entries above since stored.
-	RecordsSince(mapName string, since uint64) ([]protocol.KeyedRecord, uint64, error)
+	// ChangedBuckets returns the buckets that entries above since may have changed.
+	ChangedBuckets(mapName string, since uint64) ([]uint16, uint64, error)
 	// KnownTag reports whether the group has seen a tag, and its removal.
 	KnownTag(mapName, tag string) (known, removed bool, err error)
 }

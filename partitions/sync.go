@@ -40,7 +40,7 @@ func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merk
 // expired ones included, in key order. Otherwise as Tree.
 func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.KeyedRecord, err error) {
 	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
-		records, _, err := reader.LeafRecords(mapName, bucket)
+		records, _, err := reader.LeafRecords(mapName, bucket, 0)
 		list = append(list, records...)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorate/quorate/transport/httpsync"
 	"github.com/quorate/quorate/transport/ws"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	MaxBodyBytes int64
 	// WebSocket tunes client connections.
 	WebSocket ws.Config
+	// Sync tunes POST /sync. Its limits of operations are those of WebSocket.
+	Sync httpsync.Config
 }
 
 // DefaultConfig is the configuration for production, without addresses and ids.
@@ -36,6 +39,7 @@ func DefaultConfig() Config {
 		RequestTimeout: 30 * time.Second,
 		MaxBodyBytes:   2 << 20,
 		WebSocket:      ws.DefaultConfig(),
+		Sync:           httpsync.DefaultConfig(),
 	}
 }
 
@@ -53,7 +57,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s must be positive, not %d", name, v))
 		}
 	}
-	return errors.Join(append(errs, c.WebSocket.Validate())...)
+	return errors.Join(append(errs, c.WebSocket.Validate(), c.Sync.Validate())...)
 }
 
 // Deps are the collaborators of a Server. Logger, Now, Registerer and Gatherer are

@@ -26,7 +26,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.Handle("GET /ws", s.ws)
 	mux.Handle("GET /{$}", s.ws)
-	for _, path := range []string{"/sync", "/api/", "/admin", "/admin/"} {
+	mux.Handle("POST /sync", s.sync)
+	for _, path := range []string{"/api/", "/admin", "/admin/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			httperr.Write(w, http.StatusNotImplemented, "not implemented")
 		})
@@ -61,11 +62,11 @@ func (s *Server) common(mux *http.ServeMux) http.Handler {
 
 // unrouted answers requests that no route takes.
 func (s *Server) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		probe := r.Clone(r.Context())
-		probe.Method = http.MethodGet
+		probe.Method = method
 		if _, route := mux.Handler(probe); route != "" {
-			w.Header().Set("Allow", http.MethodGet)
+			w.Header().Set("Allow", method)
 			httperr.Write(w, http.StatusMethodNotAllowed, "method is not allowed")
 			return
 		}

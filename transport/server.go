@@ -7,12 +7,21 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorate/quorate/transport/health"
+	"github.com/quorate/quorate/transport/httpsync"
+	"github.com/quorate/quorate/transport/judge"
 	"github.com/quorate/quorate/transport/ws"
 )
+
+// Backend is the cluster as clients use it; *partitions.Router is one.
+type Backend interface {
+	ws.Backend
+	httpsync.Backend
+}
 
 // Server is the client listener of a node. Its life: New, Start, Open, Drain,
 // Close.
@@ -22,7 +31,10 @@ type Server struct {
 	log    hclog.Logger
 	health *health.Monitor
 	ws     *ws.Server
+	sync   *httpsync.Handler
 	http   *http.Server
+	// backend is set by Open.
+	backend atomic.Pointer[Backend]
 
 	// serving counts the goroutine that accepts.
 	serving sync.WaitGroup
@@ -47,6 +59,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.ws = sockets
+	cfg.Sync.Limits = judge.Limits{MaxValueBytes: cfg.WebSocket.MaxValueBytes, Timeout: cfg.WebSocket.OperationTimeout}
+	s.sync = httpsync.New(cfg.Sync, httpsync.Deps{Logger: deps.Logger, Now: deps.Now, Verifier: verifier(deps.Verifier), Backend: s.accepting})
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: cfg.HeaderTimeout,
@@ -85,7 +99,8 @@ func (s *Server) Start() (port int, err error) {
 
 // Open starts taking clients, whose writes and queries go to backend. The readiness
 // probe follows Deps.CaughtUp from now on. It is called once, after Start.
-func (s *Server) Open(backend ws.Backend) {
+func (s *Server) Open(backend Backend) {
+	s.backend.Store(&backend)
 	s.ws.Open(backend)
 	s.health.Advance(health.Ready)
 }
@@ -102,7 +117,24 @@ func (s *Server) Ready() bool { return s.health.Ready() }
 // the rest was cut.
 func (s *Server) Drain(ctx context.Context) error {
 	s.health.Advance(health.Draining)
-	return s.ws.Drain(ctx)
+	return errors.Join(s.ws.Drain(ctx), s.sync.Drain(ctx))
+}
+
+// accepting returns the cluster for a request, nil if none is to be taken now.
+func (s *Server) accepting() httpsync.Backend {
+	b := s.backend.Load()
+	if b == nil || !s.health.Accepting() {
+		return nil
+	}
+	return *b
+}
+
+// verifier is v for requests; a nil one stays nil.
+func verifier(v ws.Verifier) httpsync.Verifier {
+	if v == nil {
+		return nil
+	}
+	return v
 }
 
 // Close cuts what is left and closes the listener. It returns when nothing of the

@@ -23,7 +23,6 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/health"
-	"github.com/quorate/quorate/transport/ws"
 )
 
 func TestMain(m *testing.M) {
@@ -35,9 +34,11 @@ func TestMain(m *testing.M) {
 const patience = 10 * time.Second
 
 // noCluster is a Backend that takes connections and nothing else.
-type noCluster struct{ ws.Backend }
+type noCluster struct{ Backend }
 
 func (noCluster) NewSession() *partitions.Session { return nil }
+
+func (noCluster) Now() protocol.Timestamp { return protocol.Timestamp{Millis: 1} }
 
 func (noCluster) PartitionMap() *partitions.MapInfo { return nil }
 func (noCluster) MapChanged(func()) (cancel func()) { return func() {} }
@@ -169,7 +170,8 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/ws", 405},
 		{"POST", "/health", 405},
 		{"GET", "/metrics", 200},
-		{"POST", "/sync", 501},
+		{"POST", "/sync", 200},
+		{"GET", "/sync", 405},
 		{"GET", "/api/status", 501},
 		{"PUT", "/api/admin/settings", 501},
 		{"GET", "/admin/index.html", 501},

@@ -135,7 +135,7 @@ func (w *world) replicas() map[string]model.State {
 }
 
 type scanner interface {
-	Scan(mapName string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+	Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
 }
 
 func (w *world) read(machine any, into model.State) {
@@ -143,7 +143,7 @@ func (w *world) read(machine any, into model.State) {
 		if into[name] == nil {
 			into[name] = map[string]string{}
 		}
-		_, err := machine.(scanner).Scan(name, func(key string, rec protocol.Record) bool {
+		_, err := machine.(scanner).Scan(name, "", func(key string, rec protocol.Record) bool {
 			if !rec.IsTombstone() {
 				into[name][key] = decode(rec.Value)
 			}

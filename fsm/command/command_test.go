@@ -193,7 +193,8 @@ func FuzzDecodeEntry(f *testing.F) {
 		command.EncodePut(command.Put{Map: "m", Key: "k", Record: protocol.Record{Value: []byte{1}}}),
 		command.EncodeMemberPut(1, system.Member{ID: "a#1"}),
 		command.EncodeTablePut(1, system.Table{Groups: []system.Placement{{Voters: []string{"a"}}}}),
-		command.EncodeGenesis(system.Genesis{ClusterID: "c"}),
+		command.EncodeGenesis(system.Genesis{ClusterID: "c"}), orAdd(command.ORAdd{Map: "m", Key: "k", Record: protocol.ORRecord{Tag: "t"}}),
+		orRemove(command.ORRemove{Map: "m", Tag: "t", Homeless: true}),
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := command.DecodeEntry(b)
@@ -222,6 +223,20 @@ func decodeBody(t *testing.T, c command.Raw) {
 		_, _, err = command.DecodeTablePut(c)
 	case command.KindGenesis:
 		_, err = command.DecodeGenesis(c)
+	case command.KindORAdd:
+		var a command.ORAdd
+		if a, err = command.DecodeORAdd(c); err == nil {
+			if again, err := command.DecodeORAdd(orAdd(a)); err != nil || !cmp.Equal(a, again, cmpopts.EquateEmpty()) {
+				t.Fatalf("or-add does not read back: %v", err)
+			}
+		}
+	case command.KindORRemove:
+		var m command.ORRemove
+		if m, err = command.DecodeORRemove(c); err == nil {
+			if again, err := command.DecodeORRemove(orRemove(m)); err != nil || again != m {
+				t.Fatalf("or-remove does not read back: %v", err)
+			}
+		}
 	default:
 		var p command.Put
 		if p, err = command.DecodePut(c); err == nil {
@@ -234,6 +249,16 @@ func decodeBody(t *testing.T, c command.Raw) {
 	if err != nil && !errors.Is(err, command.ErrMalformed) && !errors.Is(err, command.ErrFormat) {
 		t.Fatalf("untyped error %v", err)
 	}
+}
+
+func orAdd(a command.ORAdd) command.Raw {
+	c, _ := command.AppendORAdd(nil, a)
+	return c
+}
+
+func orRemove(m command.ORRemove) command.Raw {
+	c, _ := command.AppendORRemove(nil, m)
+	return c
 }
 
 func FuzzDecodeResults(f *testing.F) {

@@ -95,3 +95,27 @@ func BenchmarkUpdate(b *testing.B) {
 		tree.Update(merkle.BucketOf(key), merkle.LWWItem(key, ts), merkle.LWWItem(key, ts), 0, 1)
 	}
 }
+
+// FuzzPath holds that a text is refused, or is the path of a node that can be listed.
+func FuzzPath(f *testing.F) {
+	for _, seed := range []string{"", "8", "87", "872", "8722", "G", "\xff"} {
+		f.Add(seed)
+	}
+	var tree merkle.Tree
+	tree.Update(0x872, 0, 5, 1, 1)
+	leaves := new(merkle.Leaves)
+	tree.AddTo(leaves)
+	f.Fuzz(func(t *testing.T, path string) {
+		bucket, leaf, err := merkle.ParsePath(path)
+		if err != nil {
+			require.ErrorIs(t, err, merkle.ErrPath)
+			return
+		}
+		if leaf {
+			require.Equal(t, path, merkle.Path(bucket))
+			return
+		}
+		require.Len(t, leaves.Children(path, true), 16)
+		require.Contains(t, []int{0, 1}, len(leaves.Children(path, false)))
+	})
+}

@@ -118,9 +118,9 @@ func (w *writing) stopAndCheck() {
 // holdsAll reports whether a replica has a record for every key.
 func holdsAll(g *raftnode.Group, keys []string) bool {
 	reader := g.Machine().(interface {
-		Scan(mapName string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+		Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
 	})
 	have := map[string]bool{}
-	_, err := reader.Scan("m", func(key string, _ protocol.Record) bool { have[key] = true; return true })
+	_, err := reader.Scan("m", "", func(key string, _ protocol.Record) bool { have[key] = true; return true })
 	return err == nil && !slices.ContainsFunc(keys, func(key string) bool { return !have[key] })
 }

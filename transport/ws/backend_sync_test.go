@@ -86,7 +86,7 @@ func (b *fakeBackend) Tree(ctx context.Context, _ *partitions.Session, mapName s
 }
 
 func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error) {
-	list, _, err := b.machine.LeafRecords(mapName, bucket)
+	list, _, err := b.machine.LeafRecords(mapName, bucket, 0)
 	return list, err
 }
 

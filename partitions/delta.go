@@ -1,0 +1,149 @@
+package partitions
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/protocol"
+)
+
+// progress is how far a client has been told of a map: for each group, the log index up
+// to which it has everything. While a round is under way, one group is partly told:
+// those before it have the index of this round, those behind it that of the one before.
+type progress struct {
+	indexes []uint64
+	// group is the one that is partly told, 0 for none; it is told through the buckets
+	// below bucket as they were at index mark.
+	group  uint32
+	bucket uint16
+	mark   uint64
+}
+
+// progressFormat begins the text form of a progress.
+const progressFormat = "d1"
+
+// text is the form of p in which clients hold it: in the node id of a timestamp, which
+// they do not look into. cluster keeps it from being taken for that of other data.
+func (p *progress) text(cluster string) string {
+	b := []byte(progressFormat)
+	field := func(v uint64) { b = strconv.AppendUint(append(b, '.'), v, 36) }
+	field(clusterMark(cluster))
+	for _, index := range p.indexes {
+		field(index)
+	}
+	field(uint64(p.group))
+	field(uint64(p.bucket))
+	field(p.mark)
+	return string(b)
+}
+
+// parseProgress reads what text wrote; anything else is the progress of a client that
+// has nothing.
+func parseProgress(text, cluster string, groups uint32) progress {
+	none := progress{indexes: make([]uint64, groups)}
+	fields := strings.Split(text, ".")
+	if len(fields) != int(groups)+5 || fields[0] != progressFormat {
+		return none
+	}
+	values := make([]uint64, len(fields)-1)
+	for i, field := range fields[1:] {
+		v, err := strconv.ParseUint(field, 36, 64)
+		if err != nil {
+			return none
+		}
+		values[i] = v
+	}
+	p := progress{indexes: values[1 : groups+1], group: uint32(values[groups+1]), bucket: uint16(values[groups+2]), mark: values[groups+3]}
+	if values[0] != clusterMark(cluster) || p.group > groups {
+		return none
+	}
+	return p
+}
+
+// clusterMark tells clusters apart.
+func clusterMark(cluster string) uint64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(cluster)) // never fails
+	return uint64(h.Sum32())
+}
+
+// Delta returns the records of a map that were stored since a client was told last, by
+// what the stamp that it then got says; tombstones included. It ends a round at about
+// maxBytes and says more then: the returned stamp goes on from there. Records that are
+// stored meanwhile may come twice. Otherwise as Tree.
+func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since protocol.Timestamp, maxBytes int,
+) (records []protocol.KeyedRecord, next protocol.Timestamp, more bool, err error) {
+	groups := r.groups()
+	if groups == 0 {
+		return nil, next, false, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	cluster := r.deps.Cluster().Genesis.ClusterID
+	p := parseProgress(since.NodeID, cluster, groups)
+	waiting, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	for group := max(p.group, 1); group <= groups && !more; group++ {
+		r.catchUp(waiting, group, &p.indexes[group-1])
+		err = r.readGroup(ctx, s, group, func(group uint32, reader Reader) error {
+			more, err = p.round(group, reader, mapName, &records, &maxBytes)
+			return err
+		})
+		if err != nil {
+			return nil, next, false, err
+		}
+	}
+	next = r.deps.Clock.Now()
+	next.NodeID = p.text(cluster)
+	return records, next, more, nil
+}
+
+// catchUpTime is how long replicas that are behind what another node told a client may
+// take to get there.
+const catchUpTime = time.Second
+
+// catchUp waits until the replica of group is at index. An index that it does not reach
+// before ctx ends is no group's of this cluster: the client gets everything.
+func (r *Router) catchUp(ctx context.Context, group uint32, index *uint64) {
+	if r.deps.Groups.WaitApplied(ctx, group, *index) != nil {
+		*index = 0
+	}
+}
+
+// round tells one group from where p stands, and moves p. more says that it was not
+// told to the end.
+func (p *progress) round(group uint32, reader Reader, mapName string, records *[]protocol.KeyedRecord, maxBytes *int) (more bool, err error) {
+	since := p.indexes[group-1]
+	buckets, index, err := reader.ChangedBuckets(mapName, since)
+	if err != nil {
+		return false, err
+	}
+	if p.group != group {
+		p.group, p.bucket, p.mark = group, 0, index
+	}
+	for _, bucket := range buckets {
+		if bucket < p.bucket {
+			continue
+		}
+		if *maxBytes <= 0 {
+			p.bucket = bucket
+			return true, nil
+		}
+		list, _, err := reader.LeafRecords(mapName, bucket, since)
+		if err != nil {
+			return false, err
+		}
+		for i := range list {
+			*maxBytes -= recordBytes + len(list[i].Key) + len(list[i].Record.Value)
+		}
+		*records = append(*records, list...)
+	}
+	p.indexes[group-1] = p.mark
+	p.group, p.bucket, p.mark = 0, 0, 0
+	return false, nil
+}
+
+// recordBytes is what a record takes in an answer beside its key and value.
+const recordBytes = 96

@@ -1,0 +1,371 @@
+package httpsync
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/auth"
+)
+
+const testNow = int64(1_800_000_000_000)
+
+// fakeBackend answers from what a test puts into it.
+type fakeBackend struct {
+	rows    []partitions.Row
+	deltas  map[string][]protocol.KeyedRecord
+	written []partitions.Op
+	writes  error
+	reads   error
+	refuse  map[string]protocol.Code
+}
+
+func (*fakeBackend) NewSession() *partitions.Session { return new(partitions.Session) }
+
+func (b *fakeBackend) Write(_ context.Context, _ *partitions.Session, ops []partitions.Op) ([]partitions.Verdict, error) {
+	b.written = append(b.written, ops...)
+	verdicts := make([]partitions.Verdict, len(ops))
+	for i := range ops {
+		verdicts[i].Level = protocol.LevelPersisted
+		if code := b.refuse[ops[i].Key]; code != 0 {
+			verdicts[i] = partitions.Verdict{Code: code, Reason: "refused"}
+		}
+	}
+	return verdicts, b.writes
+}
+
+func (b *fakeBackend) Delta(_ context.Context, _ *partitions.Session, mapName string, since protocol.Timestamp, _ int,
+) ([]protocol.KeyedRecord, protocol.Timestamp, bool, error) {
+	return b.deltas[mapName], protocol.Timestamp{Millis: testNow, NodeID: since.NodeID + "+"}, false, b.reads
+}
+
+func (b *fakeBackend) Rows(_ context.Context, _ *partitions.Session, _, from string, limit int, keep func(partitions.Row) bool,
+) (rows []partitions.Row, more bool, err error) {
+	for _, row := range b.rows {
+		if row.Key >= from && (keep == nil || keep(row)) {
+			rows = append(rows, row)
+		}
+	}
+	return rows[:min(limit, len(rows))], len(rows) > limit, b.reads
+}
+
+func (*fakeBackend) Now() protocol.Timestamp {
+	return protocol.Timestamp{Millis: testNow, NodeID: "n1"}
+}
+
+type tokens struct{}
+
+func (tokens) Verify(token string) (auth.Principal, error) {
+	if token != "good" {
+		return auth.Principal{}, errors.New("forged")
+	}
+	return auth.Principal{ID: "u"}, nil
+}
+
+func (tokens) Message(error) string { return "credentials refused" }
+
+// serve handles one request; change adjusts the configuration and what it works with.
+func serve(t *testing.T, b *fakeBackend, r *http.Request, change ...func(*Config, *Deps)) *http.Response {
+	t.Helper()
+	cfg := DefaultConfig()
+	deps := Deps{Logger: hclog.NewNullLogger(), Now: func() int64 { return testNow }, Backend: func() Backend { return b }}
+	if b == nil {
+		deps.Backend = func() Backend { return nil }
+	}
+	for _, f := range change {
+		f(&cfg, &deps)
+	}
+	w := httptest.NewRecorder()
+	New(cfg, deps).ServeHTTP(w, r)
+	return w.Result()
+}
+
+func post(body []byte) *http.Request {
+	return httptest.NewRequest(http.MethodPost, "/sync", bytes.NewReader(body))
+}
+
+// sync sends one request and returns what is answered.
+func sync(t *testing.T, b *fakeBackend, m *protocol.HTTPSync, change ...func(*Config, *Deps)) *protocol.HTTPSyncResponse {
+	t.Helper()
+	m.ClientID = "web-7"
+	resp := serve(t, b, post(protocol.AppendHTTPSync(nil, m)), change...)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", body)
+	require.Equal(t, "application/msgpack", resp.Header.Get("Content-Type"))
+	answer, err := protocol.DecodeHTTPSyncResponse(body)
+	require.NoError(t, err)
+	require.Equal(t, protocol.Timestamp{Millis: testNow, NodeID: "n1"}, answer.ServerHLC)
+	return answer
+}
+
+func put(id, mapName, key string) protocol.ClientOp {
+	return protocol.ClientOp{
+		ID: id, MapName: mapName, Key: key, RecordPresence: protocol.Present,
+		Record: protocol.Record{Value: []byte{1}, Timestamp: protocol.Timestamp{Millis: testNow, NodeID: "c"}},
+	}
+}
+
+func TestAcceptedWritesAreAcknowledgedWithoutResults(t *testing.T) {
+	b := &fakeBackend{}
+	answer := sync(t, b, &protocol.HTTPSync{Operations: []protocol.ClientOp{put("8", "todos", "a"), put("9", "todos", "b")}})
+	require.Equal(t, &protocol.HTTPAck{LastID: "9"}, answer.Ack)
+	require.Empty(t, answer.Errors)
+	require.Len(t, b.written, 2)
+}
+
+func TestRefusedWritesAreErrorsByIdAndResultsListTheOthers(t *testing.T) {
+	b := &fakeBackend{refuse: map[string]protocol.Code{"stale": protocol.CodeStale}}
+	answer := sync(t, b, &protocol.HTTPSync{Operations: []protocol.ClientOp{
+		put("8", "todos", "a"), put("9", "$sys/x", "b"), put("10", "todos", "stale"), put("11", "todos", "d"),
+	}})
+	require.Equal(t, "11", answer.Ack.LastID)
+	var accepted []string
+	for _, r := range answer.Ack.Results {
+		accepted = append(accepted, r.OpID)
+	}
+	require.Equal(t, []string{"8", "11"}, accepted)
+	require.Equal(t, []protocol.HTTPError{
+		{Code: 403, Message: `map is reserved for the server (map "$sys/x")`, Context: "9"}, {Code: 409, Message: `refused (map "todos")`, Context: "10"},
+	}, answer.Errors)
+
+	resp := serve(t, b, post(protocol.AppendHTTPSync(nil, &protocol.HTTPSync{Operations: []protocol.ClientOp{put("9", "$sys/x", "b")}})))
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	ack := protocol.Fields(protocol.Fields(body)["ack"])
+	require.Equal(t, msgp.AppendString(nil, "9"), []byte(ack["lastId"]))
+	require.Equal(t, msgp.Raw{0x90}, ack["results"], "no results would claim that everything was accepted")
+}
+
+func TestAnOperationWithoutIdIsNotAppliedAndTheOthersAre(t *testing.T) {
+	b := &fakeBackend{}
+	answer := sync(t, b, &protocol.HTTPSync{Operations: []protocol.ClientOp{put("", "todos", "nameless"), put("9", "todos", "b")}})
+	require.Equal(t, []protocol.HTTPError{{Code: 501, Message: "operation has no id"}}, answer.Errors)
+	require.Equal(t, "9", answer.Ack.LastID)
+	require.Len(t, b.written, 1)
+}
+
+func TestWritesWithoutVerdictsHaveNoAck(t *testing.T) {
+	for _, err := range []error{partitions.ErrUnavailable, partitions.ErrUnknown, errors.New("broken")} {
+		answer := sync(t, &fakeBackend{writes: err}, &protocol.HTTPSync{Operations: []protocol.ClientOp{put("8", "todos", "a")}})
+		require.Nil(t, answer.Ack)
+		require.Len(t, answer.Errors, 1)
+		require.True(t, answer.Errors[0].Code.Temporary())
+		require.Empty(t, answer.Errors[0].Context)
+		require.Equal(t, errors.Is(err, partitions.ErrUnavailable), strings.Contains(answer.Errors[0].Message, "nothing was applied"))
+	}
+}
+
+func TestObservedRemoveWritesArrive(t *testing.T) {
+	b := &fakeBackend{}
+	rec := &protocol.ORRecord{Value: []byte{7}, Tag: "t", Timestamp: protocol.Timestamp{Millis: 1, NodeID: "c"}}
+	sync(t, b, &protocol.HTTPSync{Operations: []protocol.ClientOp{
+		{ID: "1", MapName: "labels", Key: "k", Type: protocol.OpORAdd, ORRecord: rec}, {ID: "2", MapName: "labels", Key: "k", Type: protocol.OpORRemove, ORTag: "t"},
+	}})
+	require.Equal(t, []partitions.Op{{Map: "labels", Key: "k", Add: rec}, {Map: "labels", Key: "k", Remove: "t"}}, b.written)
+}
+
+func TestDeltasCarryRemovals(t *testing.T) {
+	live := protocol.Record{Value: []byte{1}, Timestamp: protocol.Timestamp{Millis: 5, NodeID: "c"}, TTLMillis: 70}
+	dead := protocol.Record{Timestamp: protocol.Timestamp{Millis: 6, NodeID: "c"}}
+	b := &fakeBackend{deltas: map[string][]protocol.KeyedRecord{"todos": {{Key: "a", Record: live}, {Key: "b", Record: dead}}}}
+	answer := sync(t, b, &protocol.HTTPSync{SyncMaps: []protocol.HTTPSyncMap{
+		{MapName: "todos", LastSyncTimestamp: protocol.Timestamp{NodeID: "before"}}, {MapName: "empty"}, {MapName: "_service_x"},
+	}})
+	require.Equal(t, []protocol.MapDelta{
+		{MapName: "todos", Records: []protocol.DeltaRecord{
+			{Key: "a", Record: live, EventType: protocol.OpPut}, {Key: "b", Record: dead, EventType: protocol.OpRemove},
+		}, ServerSyncTimestamp: protocol.Timestamp{Millis: testNow, NodeID: "before+"}},
+		{MapName: "empty", ServerSyncTimestamp: protocol.Timestamp{Millis: testNow, NodeID: "+"}},
+	}, answer.Deltas)
+	require.Equal(t, protocol.CodeForbidden, answer.Errors[0].Code)
+}
+
+func TestAFullResponseLeavesLaterMapsWhereTheyAre(t *testing.T) {
+	big := protocol.Record{Value: msgp.AppendBytes(nil, make([]byte, 100)), Timestamp: protocol.Timestamp{NodeID: "c"}}
+	b := &fakeBackend{deltas: map[string][]protocol.KeyedRecord{"a": {{Key: "k", Record: big}}, "b": {{Key: "k", Record: big}}}}
+	answer := sync(t, b, &protocol.HTTPSync{SyncMaps: []protocol.HTTPSyncMap{
+		{MapName: "a"}, {MapName: "b", LastSyncTimestamp: protocol.Timestamp{Millis: 3, NodeID: "old"}},
+	}}, func(c *Config, _ *Deps) { c.MaxDeltaBytes = 50 })
+	require.Len(t, answer.Deltas[0].Records, 1)
+	require.Equal(t, protocol.MapDelta{MapName: "b", ServerSyncTimestamp: protocol.Timestamp{Millis: 3, NodeID: "old"}}, answer.Deltas[1])
+}
+
+// table is rows k0..k9 with the values {"n": i, "odd": bool}.
+func table() *fakeBackend {
+	b := &fakeBackend{}
+	for i := range 10 {
+		value := msgp.AppendMapHeader(nil, 2)
+		value = msgp.AppendInt(msgp.AppendString(value, "n"), i)
+		value = msgp.AppendBool(msgp.AppendString(value, "odd"), i%2 == 1)
+		b.rows = append(b.rows, partitions.Row{Key: fmt.Sprint("k", i), Record: protocol.Record{Value: value}})
+	}
+	return b
+}
+
+func numbers(t *testing.T, r protocol.HTTPQueryResult) (list []int) {
+	t.Helper()
+	for _, value := range r.Results {
+		n, _, err := msgp.ReadIntBytes(protocol.Fields(value)["n"])
+		require.NoError(t, err)
+		list = append(list, n)
+	}
+	return list
+}
+
+func ref[T any](v T) *T { return &v }
+
+func TestQueries(t *testing.T) {
+	odd := msgp.AppendBool(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "odd"), true)
+	three := msgp.AppendFloat64(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "n"), 3)
+	missing := msgp.AppendNil(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"))
+	for name, c := range map[string]struct {
+		query protocol.HTTPQuery
+		want  []int
+		more  *bool
+	}{
+		"all":              {protocol.HTTPQuery{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, nil},
+		"filter":           {protocol.HTTPQuery{Filter: odd}, []int{1, 3, 5, 7, 9}, nil},
+		"number as float":  {protocol.HTTPQuery{Filter: three}, []int{3}, nil},
+		"field not there":  {protocol.HTTPQuery{Filter: missing}, nil, nil},
+		"not a condition":  {protocol.HTTPQuery{Filter: []byte{5}, Limit: ref(int64(1))}, []int{0}, ref(true)},
+		"limit and offset": {protocol.HTTPQuery{Limit: ref(int64(3)), Offset: 8}, []int{8, 9}, ref(false)},
+		"offset beyond":    {protocol.HTTPQuery{Limit: ref(int64(3)), Offset: 80}, nil, ref(false)},
+		"limit 0":          {protocol.HTTPQuery{Limit: ref(int64(0))}, nil, ref(true)},
+	} {
+		c.query.QueryID, c.query.MapName = "q", "m"
+		answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{c.query}})
+		require.Len(t, answer.QueryResults, 1, name)
+		require.Equal(t, c.want, numbers(t, answer.QueryResults[0]), name)
+		require.Equal(t, c.more, answer.QueryResults[0].HasMore, name)
+	}
+}
+
+func TestCursorsGoThroughAllRows(t *testing.T) {
+	q := protocol.HTTPQuery{QueryID: "q", MapName: "m", Limit: ref(int64(3))}
+	var got []int
+	for {
+		result := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{q}}).QueryResults[0]
+		got = append(got, numbers(t, result)...)
+		if result.NextCursor == "" {
+			require.False(t, *result.HasMore)
+			break
+		}
+		require.True(t, *result.HasMore)
+		q.Cursor = result.NextCursor
+	}
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, got)
+}
+
+func TestBadQueriesAreErrorsById(t *testing.T) {
+	first := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m", Limit: ref(int64(1))}}})
+	cursor := first.QueryResults[0].NextCursor
+	later := func(_ *Config, d *Deps) { d.Now = func() int64 { return testNow + 10*time.Minute.Milliseconds() + 1 } }
+	for name, c := range map[string]struct {
+		query  protocol.HTTPQuery
+		change func(*Config, *Deps)
+		code   protocol.Code
+	}{
+		"garbage":           {protocol.HTTPQuery{MapName: "m", Cursor: "?"}, func(*Config, *Deps) {}, 400},
+		"short":             {protocol.HTTPQuery{MapName: "m", Cursor: "AAAA"}, func(*Config, *Deps) {}, 400},
+		"of another query":  {protocol.HTTPQuery{MapName: "other", Cursor: cursor}, func(*Config, *Deps) {}, 400},
+		"expired":           {protocol.HTTPQuery{MapName: "m", Cursor: cursor}, later, 400},
+		"offset too great":  {protocol.HTTPQuery{MapName: "m", Offset: 10_001}, func(*Config, *Deps) {}, 400},
+		"reserved map":      {protocol.HTTPQuery{MapName: "$sys/members"}, func(*Config, *Deps) {}, 403},
+		"empty name of map": {protocol.HTTPQuery{}, func(*Config, *Deps) {}, 400},
+	} {
+		c.query.QueryID = "q"
+		answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{c.query}}, c.change)
+		require.Empty(t, answer.QueryResults, name)
+		require.Len(t, answer.Errors, 1, name)
+		require.Equal(t, c.code, answer.Errors[0].Code, name)
+		require.Equal(t, "q", answer.Errors[0].Context, name)
+	}
+}
+
+func TestReadsThatFail(t *testing.T) {
+	for err, code := range map[error]protocol.Code{partitions.ErrIncomplete: 503, errors.New("broken"): 500} {
+		answer := sync(t, &fakeBackend{reads: err}, &protocol.HTTPSync{
+			SyncMaps: []protocol.HTTPSyncMap{{MapName: "m"}}, Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m"}},
+			Searches: []protocol.HTTPSearch{{SearchID: "s", MapName: "m", Query: "x"}},
+		})
+		require.Empty(t, answer.Deltas)
+		require.Empty(t, answer.QueryResults)
+		codes := []protocol.Code{}
+		for _, e := range answer.Errors {
+			codes = append(codes, e.Code)
+		}
+		require.Equal(t, []protocol.Code{code, code, protocol.CodeNotImplemented}, codes)
+	}
+}
+
+func TestAResponseIsCutWhereItIsFull(t *testing.T) {
+	answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m"}}}, func(c *Config, _ *Deps) { c.MaxResultBytes = 30 })
+	require.NotEmpty(t, answer.QueryResults[0].NextCursor)
+	require.Less(t, len(answer.QueryResults[0].Results), 10)
+}
+
+func TestStatuses(t *testing.T) {
+	withAuth := func(_ *Config, d *Deps) { d.Verifier = tokens{} }
+	good := protocol.AppendHTTPSync(nil, &protocol.HTTPSync{ClientID: "c"})
+	header := func(value string, body []byte) *http.Request {
+		r := post(body)
+		r.Header.Set("Authorization", value)
+		return r
+	}
+	deep := slices.Concat(bytes.Repeat([]byte{0x91}, 300), []byte{0xc0})
+	for name, c := range map[string]struct {
+		request *http.Request
+		change  []func(*Config, *Deps)
+		status  int
+	}{
+		"empty body":        {post(nil), nil, 200},
+		"nothing asked":     {post(good), nil, 200},
+		"not MsgPack":       {post([]byte{0xc1}), nil, 400},
+		"not a map":         {post([]byte{0x05}), nil, 400},
+		"no client id":      {post([]byte{0x80}), nil, 400},
+		"too deep":          {post(deep), nil, 400},
+		"no token":          {post(good), []func(*Config, *Deps){withAuth}, 401},
+		"bare word":         {header("Bearer", good), []func(*Config, *Deps){withAuth}, 401},
+		"other scheme":      {header("Basic good", good), []func(*Config, *Deps){withAuth}, 401},
+		"bad token":         {header("Bearer bad", good), []func(*Config, *Deps){withAuth}, 401},
+		"token before body": {header("Bearer bad", []byte{0xc1}), []func(*Config, *Deps){withAuth}, 401},
+		"good token":        {header("Bearer good", good), []func(*Config, *Deps){withAuth}, 200},
+	} {
+		resp := serve(t, &fakeBackend{}, c.request, c.change...)
+		require.Equal(t, c.status, resp.StatusCode, name)
+		if c.status != 200 {
+			require.Equal(t, "application/json", resp.Header.Get("Content-Type"), name)
+		}
+	}
+	resp := serve(t, nil, post(good))
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	over := post(good)
+	over.Body = http.MaxBytesReader(httptest.NewRecorder(), over.Body, 3)
+	require.Equal(t, http.StatusRequestEntityTooLarge, serve(t, &fakeBackend{}, over).StatusCode)
+}
+
+func TestDrainWaitsForRequests(t *testing.T) {
+	h := New(DefaultConfig(), Deps{Logger: hclog.NewNullLogger()})
+	h.slots <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, h.Drain(ctx))
+	h = New(DefaultConfig(), Deps{Logger: hclog.NewNullLogger()})
+	require.NoError(t, h.Drain(t.Context()))
+}
