@@ -138,6 +138,7 @@ func (l Limits) ORRecord(rec *protocol.ORRecord) Refusal {
 	return l.value(len(rec.Value))
 }
 
+// Tag judges the tag of a record of an observed-remove map.
 func Tag(tag string) Refusal {
 	switch {
 	case tag == "":
