@@ -201,6 +201,12 @@ func brokenFrames() []badInput {
 	add("query without map", "error 400", frame(object{"type": "QUERY_SUB", "payload": object{"queryId": "q", "query": object{}}}))
 	add("query of a map with a long name", "error 400", frame(object{"type": "QUERY_SUB", "payload": object{
 		"queryId": "q", "mapName": strings.Repeat("m", 1<<20), "query": object{}}}))
+	add("sync of a map with a long name", "error 400", frame(object{"type": "SYNC_INIT", "mapName": strings.Repeat("m", 1<<20)}))
+	add("sync of a reserved map", "error 403", frame(object{"type": "SYNC_INIT", "mapName": "$sys/members"}))
+	add("path beyond the leaves", "error 400", frame(object{"type": "MERKLE_REQ_BUCKET", "payload": object{"mapName": "m", "path": "8722"}}))
+	add("path that is none", "error 400", frame(object{"type": "ORMAP_MERKLE_REQ_BUCKET", "payload": object{"mapName": "m", "path": "../"}}))
+	add("push without tags", "error 400", frame(object{"type": "ORMAP_PUSH_DIFF", "payload": object{"mapName": "m", "entries": []any{
+		object{"key": "k", "records": []any{object{"value": 1, "timestamp": stamp(1), "tag": ""}}, "tombstones": []any{}}}}}))
 	add("service that is not there", "error 501", frame(object{"type": "LOCK_REQUEST", "payload": object{"requestId": "r", "name": "l"}}))
 	add("AUTH twice without authentication", "ignored", frame(object{"type": "AUTH", "token": "t", "protocolVersion": 99}),
 		frame(object{"type": "AUTH", "token": "t"}))
@@ -226,7 +232,9 @@ func brokenOps() []badInput {
 	add("value of 1 MiB and more", "rejected 413", object{"record": object{"value": strings.Repeat("v", 1<<20), "timestamp": stamp(1)}})
 	add("no record", "rejected 400", object{"record": nil})
 	add("unknown operation", "rejected 422", object{"opType": "DELETE"})
-	add("observed-remove map", "rejected 501", object{"opType": "OR_ADD", "orRecord": object{"value": 1, "timestamp": stamp(1), "tag": "1:0:bad"}})
+	add("tag that is missing", "rejected 400", object{"opType": "OR_ADD", "orRecord": object{"value": 1, "timestamp": stamp(1)}})
+	add("tag that is too long", "rejected 400", object{"opType": "OR_REMOVE", "orTag": strings.Repeat("t", 513)})
+	add("tag from the far future", "accepted", object{"opType": "OR_ADD", "orRecord": object{"value": 1, "timestamp": stamp(int64(1) << 52), "tag": "1:0:bad"}})
 	add("unknown write concern", "rejected 400", object{"writeConcern": "ETERNAL"})
 	for name, millis := range map[string]any{
 		"NaN": math.NaN(), "infinity": math.Inf(1), "fraction": 1.5, "text": "1", "negative": -1, "2^53+1": int64(1)<<53 + 1, "2^64-1": uint64(math.MaxUint64),
