@@ -51,8 +51,14 @@ func goldenEntries() map[string]fsm.Entry {
 		"or-add.v1": entry(9, ts(1_700_000_000_900, 0), orAdd("labels", "a", "red", client), orAdd("labels", "a", "blue", later)),
 		"or-remove.v1": entry(10, ts(1_700_000_001_000, 0),
 			orRemove("labels", "a", client.String()), orRemove("labels", "gone", "unknown"), orRemoveHomeless("labels", "homeless")),
+		"collect.v1": entry(11, ts(1_700_000_001_100, 0), command.EncodeCollect(command.Collect{
+			ThroughMillis: 1_700_000_000_500, Graves: []string{goldenGrave},
+		})),
 	}
 }
+
+// goldenGrave lists the tombstone that put.v1 leaves.
+const goldenGrave = "\x00\x00\x01\x8b\xcf\xe5i\xf4\x00\x00\x00\x00\x00\x00\x00\x05\x01\x05todosb"
 
 // describe shows an entry with what it does to an empty system group.
 func describe(t *testing.T, e fsm.Entry) string {
@@ -132,7 +138,7 @@ func goldenState(t *testing.T) *rig {
 	r.apply(
 		fsm.Entry{Index: 1, Term: 1, Data: []byte("configuration"), Configuration: true},
 		entries["put.v1"], entries["member-put.v1"], entries["table-put.v1"], entries["genesis.v1"],
-		entries["or-add.v1"], entries["or-remove.v1"],
+		entries["or-add.v1"], entries["or-remove.v1"], entries["collect.v1"],
 	)
 	r.flush()
 	return r

@@ -82,6 +82,8 @@ type Machine struct {
 	window      window
 	// trees are the hash trees of the maps, of this group's share.
 	trees trees
+	// horizon is what was collected.
+	horizon Horizon
 
 	// cluster is replaced after each entry that changes it.
 	cluster atomic.Pointer[system.State]
@@ -142,7 +144,7 @@ func (m *Machine) readResident() (*resident, storage.Mark, error) {
 func (m *Machine) install(state *resident, mark storage.Mark) {
 	m.overlay.reset()
 	m.mark, m.flushed, m.sealedIndex = mark, mark, mark.Index
-	m.window, m.trees = state.window, state.trees
+	m.window, m.trees, m.horizon = state.window, state.trees, state.horizon
 	m.cluster.Store(state.cluster)
 }
 

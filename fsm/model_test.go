@@ -40,8 +40,9 @@ func newRand(t testing.TB) *rand.Rand {
 var modelMaps = []string{"", "m", "mm", "\x01m"}
 
 // randomLog makes a log that is full of ties, repeats and refusals.
-func randomLog(rnd *rand.Rand, group uint32, entries int) []fsm.Entry {
+func randomLog(t testing.TB, rnd *rand.Rand, group uint32, entries int) []fsm.Entry {
 	var log []fsm.Entry
+	proposer := newRig(t, group) // knows the tombstones
 	index, millis := uint64(0), int64(1000)
 	for range entries {
 		index += 1 + uint64(rnd.IntN(2))
@@ -55,7 +56,11 @@ func randomLog(rnd *rand.Rand, group uint32, entries int) []fsm.Entry {
 		for range rnd.IntN(9) {
 			cmds = append(cmds, randomCommand(rnd, group, millis))
 		}
+		if rnd.IntN(6) == 0 {
+			cmds = append(cmds, proposer.collect(millis-int64(rnd.IntN(6)), 1+rnd.IntN(6)))
+		}
 		log = append(log, fsm.Entry{Index: index, Term: term, Data: command.AppendEntry(nil, ts(millis, int64(rnd.IntN(5))), cmds)})
+		proposer.apply(log[len(log)-1])
 	}
 	return log
 }
@@ -245,7 +250,7 @@ func TestReplicasAgreeWhateverTheyFlushLoseAndRestore(t *testing.T) {
 	rnd := newRand(t)
 	for round := range 8 {
 		group := uint32(round % 2)
-		log := randomLog(rnd, group, 100)
+		log := randomLog(t, rnd, group, 100)
 		want := reference(t, group, log)
 		replicas := []*replica{
 			newReplica(t, group, log, memory.New(memory.Config{}), batchSize(1), cacheBytes(0)),
@@ -300,7 +305,7 @@ func (s *cutStore) Write(batches []storage.Batch) error {
 func TestACrashAfterAnyFlushReplaysToTheSameState(t *testing.T) {
 	rnd := newRand(t)
 	for _, group := range []uint32{0, 1} {
-		log := randomLog(rnd, group, 30)
+		log := randomLog(t, rnd, group, 30)
 		want := reference(t, group, log)
 		for writes := 0; ; writes++ {
 			store := memory.New(memory.Config{})
@@ -326,6 +331,26 @@ func TestACrashAfterAnyFlushReplaysToTheSameState(t *testing.T) {
 	}
 }
 
+// forget drops the tombstones of a collection, found by the name at the end of the keys
+// that list them.
+func forget(t *testing.T, state map[string]protocol.Record, c command.Raw) {
+	m, err := command.DecodeCollect(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rec := range state {
+		var mapName, key string
+		if _, err := fmt.Sscanf(name, "%q %q", &mapName, &key); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range m.Graves {
+			if rec.IsTombstone() && g[16] == 1 && g[17:] == string(append([]byte{byte(len(mapName))}, mapName+key...)) {
+				delete(state, name)
+			}
+		}
+	}
+}
+
 // plainRecords is the state that a log must lead to, found in the simplest way.
 func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 	state, done := map[string]protocol.Record{}, map[string]bool{}
@@ -338,6 +363,9 @@ func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 			t.Fatal(err)
 		}
 		for i, c := range decoded.Commands {
+			if c.Kind == command.KindCollect {
+				forget(t, state, c)
+			}
 			if c.Kind != command.KindPut {
 				continue
 			}
@@ -372,7 +400,7 @@ func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 func TestRecordsEqualAPlainMap(t *testing.T) {
 	rnd := newRand(t)
 	for range 10 {
-		log := randomLog(rnd, 1, 200)
+		log := randomLog(t, rnd, 1, 200)
 		r := newReplica(t, 1, log, memory.New(memory.Config{}), batchSize(10), cacheBytes(rnd.IntN(2000)))
 		for r.step(1 + rnd.IntN(20)) {
 			if rnd.IntN(3) == 0 {

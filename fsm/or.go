@@ -66,12 +66,7 @@ func (r *run) listSet(s *openSet, leaf storage.Key) (keys int, err error) {
 		r.set(r.cell(leaf), listed)
 		return 1, nil
 	}
-	c, err := r.lookup(leaf.Section, []byte(leaf.Bytes))
-	if err != nil {
-		return 0, err
-	}
-	r.set(c, nil)
-	return -1, nil
+	return -1, r.unlist(leaf)
 }
 
 // openTag looks a tag up.
@@ -207,10 +202,12 @@ func applyORRemove(r *run, c command.Raw) (command.Result, error) {
 		if rem.Homeless {
 			gone.state, gone.key = tagHomeless, ""
 			r.set(tagCell, encodeTag(gone))
+			r.dig(grave{gone.removed, gone.index, merkle.Sets, rem.Map, rem.Tag})
 			return r.changed(), nil
 		}
 	}
 	r.set(tagCell, encodeTag(gone))
+	r.dig(grave{gone.removed, gone.index, merkle.Sets, rem.Map, rem.Tag})
 	return r.changed(), r.bury(rem, gone.key)
 }
 

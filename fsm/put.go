@@ -55,8 +55,7 @@ func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 	if !won {
 		return r.unchanged(), nil
 	}
-	r.store(c, put, merged, before)
-	return r.changed(), nil
+	return r.changed(), r.store(c, put, merged, before)
 }
 
 // effective is the record that put asks to merge with the record that it meets:
@@ -74,7 +73,7 @@ func (r *run) effective(put command.Put, met *protocol.Record) protocol.Record {
 }
 
 // store makes rec, which won over before, the record in c.
-func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored) {
+func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored) error {
 	existed := c.value != nil
 	item := stored{Record: rec, index: r.mark.Index, item: merkle.LWWItem(put.Key, rec.Timestamp)}
 	if rec.IsTombstone() {
@@ -83,8 +82,16 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 	encoded := encodeRecord(item)
 	r.set(c, encoded)
 	r.list(put.Map, put.Key, existed, before.item, item.item)
+	if existed && before.IsTombstone() {
+		if err := r.exhume(grave{before.removed, before.index, merkle.Records, put.Map, put.Key}); err != nil {
+			return err
+		}
+	}
+	if rec.IsTombstone() {
+		r.dig(grave{item.removed, item.index, merkle.Records, put.Map, put.Key})
+	}
 	if !r.collect {
-		return
+		return nil
 	}
 	if n := len(rec.Value); n > 0 {
 		rec.Value = encoded[len(encoded)-n:]
@@ -99,6 +106,7 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 		Existed: existed && !before.IsTombstone(),
 		Origin:  strings.Clone(put.Origin),
 	})
+	return nil
 }
 
 // list puts the item after in place of before in the tree of the records of a map, and

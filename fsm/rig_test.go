@@ -116,6 +116,9 @@ func (r *rig) dump(maps ...string) string {
 		r.must(err)
 		r.dumpTrees(&b, name)
 	}
+	graves, err := r.machine.Graves(1<<60, 1<<30)
+	r.must(err)
+	fmt.Fprintf(&b, "%+v, tombstones %q\n", r.machine.Horizon(), graves)
 	cluster := r.machine.Cluster()
 	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)
 	return b.String()
@@ -172,6 +175,18 @@ func (r *rig) buckets(name string, kind merkle.Kind) (list []uint16) {
 	}
 	walk("")
 	return list
+}
+
+// collect is the command that drops the oldest tombstones up to a time.
+func (r *rig) collect(throughMillis int64, limit int) command.Raw {
+	r.t.Helper()
+	graves, err := r.machine.Graves(throughMillis, limit)
+	r.must(err)
+	c := command.Collect{Graves: graves}
+	if len(graves) < limit {
+		c.ThroughMillis = throughMillis
+	}
+	return command.EncodeCollect(c)
 }
 
 // snapshot returns the bytes of the flushed state.

@@ -28,7 +28,7 @@ func restored(t testing.TB, group uint32, snapshot []byte) *rig {
 func TestASnapshotCarriesTheWholeState(t *testing.T) {
 	rnd := newRand(t)
 	for _, group := range []uint32{0, 1} {
-		want := reference(t, group, randomLog(rnd, group, 200))
+		want := reference(t, group, randomLog(t, rnd, group, 200))
 		want.flush()
 		snapshot := want.snapshot()
 		r := restored(t, group, snapshot)

@@ -18,7 +18,7 @@ import (
 func TestTreesEqualTheirRecords(t *testing.T) {
 	rnd := newRand(t)
 	for range 10 {
-		log := randomLog(rnd, 1, 150)
+		log := randomLog(t, rnd, 1, 150)
 		r := newReplica(t, 1, log, memory.New(memory.Config{}), batchSize(10), cacheBytes(rnd.IntN(2000)))
 		for running := true; running; {
 			running = r.step(1 + rnd.IntN(20))

@@ -9,7 +9,8 @@ import (
 )
 
 // commands says how each kind is applied; a kind without a row stops the group.
-// Each command changes at most one item of a section that counts.
+// Each command changes at most one item of a section that counts; a collection changes
+// as many as its proposer puts into it.
 var commands = [...]struct {
 	name  string
 	apply func(*run, command.Raw) (command.Result, error)
@@ -20,6 +21,7 @@ var commands = [...]struct {
 	command.KindGenesis:   {"genesis", applyGenesis},
 	command.KindORAdd:     {"or-add", applyORAdd},
 	command.KindORRemove:  {"or-remove", applyORRemove},
+	command.KindCollect:   {"collect", applyCollect},
 }
 
 // sections says what each part of the state is. The items of a scanned section are
@@ -39,6 +41,8 @@ var sections = [...]struct {
 	storage.SectionTags:    {"tags", false, false, loadTag},
 	storage.SectionRemoved: {"removed", false, false, loadRemoved},
 	storage.SectionLeaves:  {"leaves", false, false, loadLeaf},
+	storage.SectionGraves:  {"graves", false, false, loadGrave},
+	storage.SectionGroup:   {"group", true, false, loadGroup},
 }
 
 // resident is what a machine keeps in memory of the whole state, while it is read
@@ -47,6 +51,8 @@ type resident struct {
 	window  window
 	cluster *system.State
 	trees   trees
+	// horizon is what was collected.
+	horizon Horizon
 }
 
 func newResident() *resident {

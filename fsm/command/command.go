@@ -28,6 +28,7 @@ const (
 	KindGenesis   Kind = 4 // system group: the cluster's identity, once
 	KindORAdd     Kind = 5 // add one record to an observed-remove map
 	KindORRemove  Kind = 6 // remove one tag from an observed-remove map
+	KindCollect   Kind = 7 // drop tombstones that nobody needs any more
 )
 
 // Ignorable marks the kinds that may be skipped by nodes that do not know them.
@@ -48,6 +49,8 @@ func (k Kind) String() string {
 		return "or-add"
 	case KindORRemove:
 		return "or-remove"
+	case KindCollect:
+		return "collect"
 	default:
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}

@@ -194,7 +194,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		command.EncodeMemberPut(1, system.Member{ID: "a#1"}),
 		command.EncodeTablePut(1, system.Table{Groups: []system.Placement{{Voters: []string{"a"}}}}),
 		command.EncodeGenesis(system.Genesis{ClusterID: "c"}), orAdd(command.ORAdd{Map: "m", Key: "k", Record: protocol.ORRecord{Tag: "t"}}),
-		orRemove(command.ORRemove{Map: "m", Tag: "t", Homeless: true}),
+		orRemove(command.ORRemove{Map: "m", Tag: "t", Homeless: true}), command.EncodeCollect(command.Collect{ThroughMillis: 7, Graves: []string{"a", ""}}),
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := command.DecodeEntry(b)
@@ -223,6 +223,13 @@ func decodeBody(t *testing.T, c command.Raw) {
 		_, _, err = command.DecodeTablePut(c)
 	case command.KindGenesis:
 		_, err = command.DecodeGenesis(c)
+	case command.KindCollect:
+		var m command.Collect
+		if m, err = command.DecodeCollect(c); err == nil {
+			if again, err := command.DecodeCollect(command.EncodeCollect(m)); err != nil || !cmp.Equal(m, again, cmpopts.EquateEmpty()) {
+				t.Fatalf("collect does not read back: %v", err)
+			}
+		}
 	case command.KindORAdd:
 		var a command.ORAdd
 		if a, err = command.DecodeORAdd(c); err == nil {

@@ -22,9 +22,11 @@ const (
 	SectionTags    Section = 5 // where a tag is, or that it is removed, key: map name, tag
 	SectionRemoved Section = 6 // removed tags by key, key: map name, key, tag
 	SectionLeaves  Section = 7 // keys by bucket of their hash tree, key: map name, tree, bucket, key
+	SectionGraves  Section = 8 // tombstones by when they came, key: millis, index, tree, map name, key or tag
+	SectionGroup   Section = 9 // what the group knows of itself
 
 	// Sections is above every section.
-	Sections = 8
+	Sections = 10
 )
 
 // The greatest lengths of Key.Bytes and Item.Value that a Store takes.
@@ -145,6 +147,10 @@ func (s Section) String() string {
 		return "removed"
 	case SectionLeaves:
 		return "leaves"
+	case SectionGraves:
+		return "graves"
+	case SectionGroup:
+		return "group"
 	default:
 		return fmt.Sprintf("section(%d)", uint8(s))
 	}

@@ -1,0 +1,101 @@
+package fsm
+
+import (
+	"strings"
+
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+// dig lists a new tombstone.
+func (r *run) dig(g grave) { r.set(r.cell(g.key()), listed) }
+
+// exhume takes a tombstone off the list.
+func (r *run) exhume(g grave) error { return r.unlist(g.key()) }
+
+// applyCollect drops the listed tombstones that are still there, and moves the horizon.
+func applyCollect(r *run, c command.Raw) (command.Result, error) {
+	m, err := command.DecodeCollect(c)
+	if err != nil {
+		return command.Result{}, err
+	}
+	for _, key := range m.Graves {
+		if err := r.collectGrave(key); err != nil {
+			return command.Result{}, err
+		}
+	}
+	h := &r.machine.horizon
+	h.ClosedMillis = max(h.ClosedMillis, r.entry.Stamp.Millis)
+	h.CollectedMillis = max(h.CollectedMillis, m.ThroughMillis)
+	cell, err := r.lookup(horizonKey.Section, []byte(horizonKey.Bytes))
+	if err != nil {
+		return command.Result{}, err
+	}
+	r.set(cell, encodeHorizon(*h))
+	return r.changed(), nil
+}
+
+func (r *run) collectGrave(key string) error {
+	c, err := r.lookup(storage.SectionGraves, []byte(key))
+	if err != nil || c.value == nil {
+		return err // collected already, or not a tombstone any more
+	}
+	g, err := parseGrave(strings.Clone(key))
+	if err != nil {
+		return err
+	}
+	r.set(c, nil)
+	if g.kind == merkle.Sets {
+		return r.forgetTag(g)
+	}
+	return r.forgetRecord(g)
+}
+
+// forgetRecord drops the tombstone of a record. That the grave exists says that the
+// tombstone does.
+func (r *run) forgetRecord(g grave) error {
+	c, err := r.lookup(storage.SectionRecords, appendRecordKey(nil, g.mapName, g.name))
+	if err != nil {
+		return err
+	}
+	rec, err := decodeRecord(c.value)
+	if err != nil {
+		return err
+	}
+	r.set(c, nil)
+	bucket := merkle.BucketOf(g.name)
+	r.machine.trees.of(g.mapName, merkle.Records).Update(bucket, rec.item, 0, -1, r.mark.Index)
+	return r.unlist(leafKey(g.mapName, merkle.Records, bucket, g.name))
+}
+
+// forgetTag drops a removed tag, and the key that it belonged to if that has nothing
+// else.
+func (r *run) forgetTag(g grave) error {
+	c, tag, err := r.openTag(g.mapName, g.name)
+	if err != nil {
+		return err
+	}
+	r.set(c, nil)
+	if tag.state != tagRemoved {
+		return nil
+	}
+	if err := r.unlist(removedKey(g.mapName, tag.key, g.name)); err != nil {
+		return err
+	}
+	s, err := r.openSet(g.mapName, strings.Clone(tag.key))
+	if err != nil {
+		return err
+	}
+	s.orSet.removed--
+	return r.closeSet(s)
+}
+
+// unlist deletes an item that lists something.
+func (r *run) unlist(key storage.Key) error {
+	c, err := r.lookup(key.Section, []byte(key.Bytes))
+	if err == nil {
+		r.set(c, nil)
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package fsm_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/protocol/merkle"
+)
+
+func TestCollectingDropsOldTombstonesAndNothingElse(t *testing.T) {
+	r := newRig(t, 1)
+	r.apply(
+		entry(1, ts(10, 0), put("m", "live", "v", ts(1, 0)), put("m", "old", "", ts(2, 0)), put("m", "revived", "", ts(2, 0))),
+		entry(2, ts(20, 0), put("m", "revived", "v", ts(5, 0))),
+		entry(3, ts(30, 0), orAdd("s", "a", "x", ts(1, 1)), orAdd("s", "b", "y", ts(1, 2)), orRemove("s", "a", ts(1, 1).String())),
+		entry(4, ts(40, 0), orRemove("s", "b", ts(1, 2).String()), orRemoveHomeless("s", "stray"), put("m", "new", "", ts(3, 0))),
+	)
+	r.flush()
+	r.apply(entry(5, ts(50, 0), r.collect(30, 100)))
+	for key, want := range map[string]bool{"live": true, "old": false, "revived": true, "new": true} {
+		if _, found, err := r.machine.Get("m", key); err != nil || found != want {
+			t.Errorf("record %s is there: %v, %v, want %v", key, found, err, want)
+		}
+	}
+	if known, _, err := r.machine.KnownTag("s", ts(1, 1).String()); err != nil || known {
+		t.Errorf("the old tag is known: %v", err)
+	}
+	if got := r.buckets("s", merkle.Sets); !slices.Equal(got, []uint16{merkle.BucketOf("b")}) {
+		t.Errorf("buckets of the set %v, want that of the newer removal alone", got)
+	}
+	if h := r.machine.Horizon(); h != (fsm.Horizon{ClosedMillis: 50, CollectedMillis: 30}) {
+		t.Errorf("horizon %+v", h)
+	}
+	r.apply(entry(6, ts(60, 0), r.collect(1000, 100)))
+	if got := r.buckets("s", merkle.Sets); len(got) > 0 {
+		t.Errorf("buckets of the set %v after everything was collected", got)
+	}
+	if graves, err := r.machine.Graves(1<<60, 10); err != nil || len(graves) > 0 {
+		t.Errorf("tombstones %q left: %v", graves, err)
+	}
+}
+
+func TestACollectionThatComesLateSparesWhatIsNoTombstoneAnyMore(t *testing.T) {
+	r := newRig(t, 1)
+	r.apply(entry(1, ts(10, 0), put("m", "k", "", ts(1, 0))))
+	late := r.collect(100, 10)
+	r.apply(entry(2, ts(20, 0), put("m", "k", "v", ts(2, 0))))
+	r.apply(entry(3, ts(30, 0), late, late, command.EncodeCollect(command.Collect{Graves: []string{"", "no grave"}})))
+	if _, found, err := r.machine.Get("m", "k"); err != nil || !found {
+		t.Errorf("the revived record is there: %v, %v", found, err)
+	}
+	if root := r.leaves("m", merkle.Records).Root(); root == 0 {
+		t.Error("the tree lost the revived record")
+	}
+}
+
+// TestTombstonesReachAPlateau deletes as much as it writes for a long time, collecting
+// what is old, and compares what is stored.
+func TestTombstonesReachAPlateau(t *testing.T) {
+	r := newRig(t, 1)
+	size := func() int {
+		r.flush()
+		return len(r.snapshot())
+	}
+	index, levels := uint64(0), []int{}
+	for round := range int64(60) {
+		for i := range int64(40) {
+			index++
+			key, at := fmt.Sprint("k", round, "-", i), ts(100*round+i, 0)
+			r.apply(entry(index, at, put("m", key, "v", at), orAdd("s", key, "v", at)))
+			index++
+			gone := ts(100*round+i, 50)
+			r.apply(entry(index, gone, put("m", key, "", gone), orRemove("s", key, at.String())))
+		}
+		index++
+		r.apply(entry(index, ts(100*round+99, 0), r.collect(100*(round-5), 1000)))
+		levels = append(levels, size())
+	}
+	early, late := slices.Max(levels[10:30]), slices.Max(levels[40:])
+	if late > early*11/10 {
+		t.Errorf("the state took %d bytes and later %d", early, late)
+	}
+}
