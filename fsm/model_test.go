@@ -2,6 +2,7 @@ package fsm_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -331,29 +332,30 @@ func TestACrashAfterAnyFlushReplaysToTheSameState(t *testing.T) {
 	}
 }
 
-// forget drops the tombstones of a collection, found by the name at the end of the keys
-// that list them.
-func forget(t *testing.T, state map[string]protocol.Record, c command.Raw) {
+// forget drops the tombstones of a collection. came holds, for each name, the grave that
+// its present record would have.
+func forget(t *testing.T, state map[string]protocol.Record, came map[string]string, c command.Raw) {
 	m, err := command.DecodeCollect(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, rec := range state {
-		var mapName, key string
-		if _, err := fmt.Sscanf(name, "%q %q", &mapName, &key); err != nil {
-			t.Fatal(err)
-		}
-		for _, g := range m.Graves {
-			if rec.IsTombstone() && g[16] == 1 && g[17:] == string(append([]byte{byte(len(mapName))}, mapName+key...)) {
-				delete(state, name)
-			}
+		if rec.IsTombstone() && slices.Contains(m.Graves, came[name]) {
+			delete(state, name)
 		}
 	}
 }
 
+// graveOf is the key that lists the tombstone of a record which e stored.
+func graveOf(e fsm.Entry, stamp protocol.Timestamp, mapName, key string) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(stamp.Millis))
+	b = binary.BigEndian.AppendUint64(b, e.Index)
+	return string(append(b, 1, byte(len(mapName)))) + mapName + key
+}
+
 // plainRecords is the state that a log must lead to, found in the simplest way.
 func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
-	state, done := map[string]protocol.Record{}, map[string]bool{}
+	state, came, done := map[string]protocol.Record{}, map[string]string{}, map[string]bool{}
 	for _, e := range log {
 		if e.Configuration {
 			continue
@@ -364,7 +366,7 @@ func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 		}
 		for i, c := range decoded.Commands {
 			if c.Kind == command.KindCollect {
-				forget(t, state, c)
+				forget(t, state, came, c)
 			}
 			if c.Kind != command.KindPut {
 				continue
@@ -390,7 +392,7 @@ func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 				}
 			}
 			if !found || p.Record.Timestamp.Compare(met.Timestamp) > 0 {
-				state[name] = p.Record
+				state[name], came[name] = p.Record, graveOf(e, decoded.Stamp, p.Map, p.Key)
 			}
 		}
 	}
