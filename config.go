@@ -33,9 +33,12 @@ type ServerConfig struct {
 	// MaxConcurrentOperations bounds the writes and queries under way on this node;
 	// further ones wait a moment and are then refused. Default 1000.
 	MaxConcurrentOperations int
-	// GCInterval is the pace of collecting tombstones. This build keeps them;
-	// Validate refuses other values than the default, 60 s.
+	// GCInterval is the pace of collecting tombstones. Default 60 s.
 	GCInterval time.Duration
+	// TombstoneAge is how old tombstones get. A client that was away for longer drops
+	// what it has and syncs from nothing, because it may have missed deletions. Default
+	// 7 days.
+	TombstoneAge time.Duration
 	// PartitionCount is 271. Clients compute partitions with it, so Validate
 	// refuses any other.
 	PartitionCount int
@@ -158,6 +161,7 @@ func DefaultServerConfig() ServerConfig {
 		DefaultOperationTimeout: 30 * time.Second,
 		MaxConcurrentOperations: 1000,
 		GCInterval:              60 * time.Second,
+		TombstoneAge:            7 * 24 * time.Hour,
 		PartitionCount:          protocol.PartitionCount,
 		Network:                 DefaultNetworkConfig(),
 		Storage: StorageConfig{

@@ -49,6 +49,7 @@ func (c *ServerConfig) nodeConfig(port int) NodeConfig {
 	cfg.Mux.Secret = []byte(c.Security.JWTSecret)
 	cfg.Membership.Seeds = c.Cluster.Seeds
 	cfg.Membership.ClientURL = "ws://" + net.JoinHostPort(unbracket(c.Cluster.Host), strconv.Itoa(port)) + "/ws"
+	cfg.Router.CollectInterval, cfg.Router.CollectAge = c.GCInterval, c.TombstoneAge
 	if c.Storage.Backend == BackendNull {
 		// The store is memory already; a cache before it would hold everything twice.
 		return cfg

@@ -24,6 +24,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mux.Start()
 	wg.Go(func() { n.hub.Run(ctx.Done()) })
 	wg.Go(func() { n.relay(ctx, changed) })
+	wg.Go(func() { n.router.Collect(ctx) })
 	flushed := make(chan error, 1)
 	wg.Go(func() { flushed <- n.flusher.Run(ctx) })
 	kept := make(chan error, 1)

@@ -48,7 +48,8 @@ func (c *ServerConfig) validateNode(v *validation) {
 	v.positive(c.DefaultOperationTimeout, "DefaultOperationTimeout")
 	fixed := DefaultServerConfig()
 	v.check(c.MaxConcurrentOperations > 0, "MaxConcurrentOperations", "must be greater than zero")
-	v.check(c.GCInterval == fixed.GCInterval, "GCInterval", "is fixed at %s in this build", fixed.GCInterval)
+	v.positive(c.GCInterval, "GCInterval")
+	v.positive(c.TombstoneAge, "TombstoneAge")
 	v.check(c.PartitionCount == fixed.PartitionCount, "PartitionCount", "is fixed at %d", fixed.PartitionCount)
 }
 

@@ -27,7 +27,7 @@ func applyCollect(r *run, c command.Raw) (command.Result, error) {
 	}
 	h := &r.machine.horizon
 	h.ClosedMillis = max(h.ClosedMillis, r.entry.Stamp.Millis)
-	h.CollectedMillis = max(h.CollectedMillis, m.ThroughMillis)
+	h.PrunedMillis = max(h.PrunedMillis, m.ThroughMillis)
 	cell, err := r.lookup(horizonKey.Section, []byte(horizonKey.Bytes))
 	if err != nil {
 		return command.Result{}, err
@@ -46,6 +46,8 @@ func (r *run) collectGrave(key string) error {
 		return err
 	}
 	r.set(c, nil)
+	h := &r.machine.horizon
+	h.CollectedMillis = max(h.CollectedMillis, g.millis)
 	if g.kind == merkle.Sets {
 		return r.forgetTag(g)
 	}

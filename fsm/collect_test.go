@@ -31,7 +31,7 @@ func TestCollectingDropsOldTombstonesAndNothingElse(t *testing.T) {
 	if got := r.buckets("s", merkle.Sets); !slices.Equal(got, []uint16{merkle.BucketOf("b")}) {
 		t.Errorf("buckets of the set %v, want that of the newer removal alone", got)
 	}
-	if h := r.machine.Horizon(); h != (fsm.Horizon{ClosedMillis: 50, CollectedMillis: 30}) {
+	if h := r.machine.Horizon(); h != (fsm.Horizon{ClosedMillis: 50, PrunedMillis: 30, CollectedMillis: 30}) {
 		t.Errorf("horizon %+v", h)
 	}
 	r.apply(entry(6, ts(60, 0), r.collect(1000, 100)))

@@ -66,8 +66,10 @@ func loadGrave(_ *resident, key string, value []byte) error {
 type Horizon struct {
 	// ClosedMillis is a time that no tombstone comes before any more.
 	ClosedMillis int64
-	// CollectedMillis is the time up to which no tombstones are left. Who was told of
-	// the state later than that has missed none.
+	// PrunedMillis is the time up to which no tombstones are left.
+	PrunedMillis int64
+	// CollectedMillis is when the newest tombstone came that was collected, 0 if none
+	// was. Who was told of a later state has missed none.
 	CollectedMillis int64
 }
 
@@ -80,6 +82,7 @@ var horizonKey = storage.Key{Section: storage.SectionGroup, Bytes: horizonName}
 
 func encodeHorizon(h Horizon) []byte {
 	b := binary.AppendVarint([]byte{horizonFormat}, h.ClosedMillis)
+	b = binary.AppendVarint(b, h.PrunedMillis)
 	return binary.AppendVarint(b, h.CollectedMillis)
 }
 
@@ -89,7 +92,7 @@ func loadGroup(s *resident, key string, value []byte) error {
 	if format := r.Byte(); format != horizonFormat || key != horizonName {
 		r.Fail("item %q of format %d", key, format)
 	}
-	s.horizon = Horizon{ClosedMillis: r.Varint(), CollectedMillis: r.Varint()}
+	s.horizon = Horizon{ClosedMillis: r.Varint(), PrunedMillis: r.Varint(), CollectedMillis: r.Varint()}
 	if err := r.End(); err != nil {
 		return fmt.Errorf("decode horizon: %w: %w", storage.ErrCorrupt, err)
 	}

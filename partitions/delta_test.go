@@ -24,13 +24,14 @@ type realGroups struct {
 	*fakeNode
 	machines map[uint32]*fsm.Machine
 	index    map[uint32]uint64
+	proposed map[uint32]int
 }
 
 // newRealRouter is a router over groups with real state machines.
 func newRealRouter(t *testing.T) (*Router, *realGroups) {
 	c := newFakeCluster(t, 1)
 	r := c.router(1)
-	g := &realGroups{fakeNode: c.nodes["n1#1"], machines: map[uint32]*fsm.Machine{}, index: map[uint32]uint64{}}
+	g := &realGroups{fakeNode: c.nodes["n1#1"], machines: map[uint32]*fsm.Machine{}, index: map[uint32]uint64{}, proposed: map[uint32]int{}}
 	store := memory.New(memory.Config{})
 	flusher, err := writebehind.New(writebehind.DefaultConfig(), writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
 	require.NoError(t, err)
@@ -53,11 +54,16 @@ func (g *realGroups) WaitApplied(ctx context.Context, group uint32, index uint64
 }
 
 func (g *realGroups) apply(t *testing.T, key string, cmd command.Raw) {
-	group := placement.GroupOf(key, 6)
+	t.Helper()
+	g.applyTo(placement.GroupOf(key, 6), cmd)
+}
+
+func (g *realGroups) applyTo(group uint32, cmd command.Raw) {
 	g.index[group]++
 	entry := command.AppendEntry(nil, protocol.Timestamp{Millis: fakeNow}, []command.Raw{cmd})
-	_, err := g.machines[group].Apply([]fsm.Entry{{Index: g.index[group], Term: 1, Data: entry}})
-	require.NoError(t, err)
+	if _, err := g.machines[group].Apply([]fsm.Entry{{Index: g.index[group], Term: 1, Data: entry}}); err != nil {
+		panic(err)
+	}
 }
 
 func (g *realGroups) put(t *testing.T, key string, rec protocol.Record) {

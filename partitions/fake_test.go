@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
@@ -152,6 +153,10 @@ func (n *fakeNode) Set(_, key string) (protocol.OREntry, uint64, error) {
 }
 
 func (n *fakeNode) ChangedBuckets(string, uint64) ([]uint16, uint64, error) { return nil, 0, nil }
+
+func (n *fakeNode) Horizon() fsm.Horizon { return fsm.Horizon{} }
+
+func (n *fakeNode) Graves(int64, int) ([]string, error) { return nil, nil }
 
 // KnownTag says that every tag beginning with "known" was seen, and removed.
 func (n *fakeNode) KnownTag(_, tag string) (known, removed bool, err error) {

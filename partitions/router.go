@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/partitions/workers"
@@ -37,6 +38,9 @@ type Config struct {
 	// LaneRequests is how many requests of one group may be under way from this
 	// node; further commands gather and travel together.
 	LaneRequests int
+	// CollectInterval is the pace of collecting tombstones, CollectAge how old they
+	// get. A client that was away for longer than that starts from nothing.
+	CollectInterval, CollectAge time.Duration
 	// RequestOps and RequestBytes bound what travels together in one request. A
 	// larger write of one client travels alone.
 	RequestOps, RequestBytes int
@@ -52,6 +56,9 @@ func DefaultConfig() Config {
 		LaneRequests:   4,
 		RequestOps:     256,
 		RequestBytes:   1 << 20,
+
+		CollectInterval: time.Minute,
+		CollectAge:      7 * 24 * time.Hour,
 	}
 }
 
@@ -84,6 +91,10 @@ type Reader interface {
 	Set(mapName, key string) (protocol.OREntry, uint64, error)
 	// ChangedBuckets returns the buckets that entries above since may have changed.
 	ChangedBuckets(mapName string, since uint64) ([]uint16, uint64, error)
+	// Horizon says how far tombstones are collected, Graves lists the oldest ones that
+	// came up to a time.
+	Horizon() fsm.Horizon
+	Graves(throughMillis int64, limit int) ([]string, error)
 	// KnownTag reports whether the group has seen a tag, and its removal.
 	KnownTag(mapName, tag string) (known, removed bool, err error)
 }
@@ -135,11 +146,14 @@ type Router struct {
 	sessions atomic.Uint64
 	dedup    atomic.Uint64
 
-	// mu protects lanes and watchers.
-	mu       sync.Mutex
-	closed   bool
-	lanes    map[uint32]*lane
-	watchers map[*func()]struct{}
+	// mapWatchers are told of changes of the partition map, horizonWatchers of what was
+	// collected.
+	mapWatchers, horizonWatchers watchers
+
+	// mu protects the fields below.
+	mu     sync.Mutex
+	closed bool
+	lanes  map[uint32]*lane
 
 	// rendered caches the client's view of the last cluster state.
 	rendered atomic.Pointer[renderedMap]
@@ -155,7 +169,7 @@ func New(cfg Config, deps Deps) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Router{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
-		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{}, watchers: map[*func()]struct{}{},
+		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{},
 	}
 	deps.Peers.Handle(methodForward, r.handleForward)
 	return r
@@ -281,30 +295,10 @@ func (r *Router) PartitionMap() *MapInfo {
 
 // MapChanged registers fn to be called after every change of PartitionMap, until
 // cancel is called. fn must not block.
-func (r *Router) MapChanged(fn func()) (cancel func()) {
-	key := &fn
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.watchers[key] = struct{}{}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.watchers, key)
-	}
-}
+func (r *Router) MapChanged(fn func()) (cancel func()) { return r.mapWatchers.add(fn) }
 
 // ClusterChanged tells the Router that Deps.Cluster may answer differently now.
-func (r *Router) ClusterChanged() {
-	r.mu.Lock()
-	watchers := make([]func(), 0, len(r.watchers))
-	for fn := range r.watchers {
-		watchers = append(watchers, *fn)
-	}
-	r.mu.Unlock()
-	for _, fn := range watchers {
-		fn()
-	}
-}
+func (r *Router) ClusterChanged() { r.mapWatchers.call() }
 
 // notAppended reports whether err promises that nothing was appended anywhere.
 func notAppended(err error) bool {

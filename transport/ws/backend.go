@@ -37,6 +37,10 @@ type Backend interface {
 	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error)
 	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error)
 	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error)
+	// Horizon says which tombstones are collected. HorizonChanged calls fn after some were
+	// until cancel is called; fn does not block.
+	Horizon() partitions.Horizon
+	HorizonChanged(fn func()) (cancel func())
 	// UnknownRemovals returns those of tags that are not known to be removed.
 	UnknownRemovals(mapName string, tags []string) []string
 	// Now is a fresh stamp of the node's clock.

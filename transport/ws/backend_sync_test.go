@@ -116,6 +116,27 @@ func (b *fakeBackend) UnknownRemovals(mapName string, tags []string) (unknown []
 	return unknown
 }
 
+func (b *fakeBackend) Horizon() partitions.Horizon {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.horizon
+}
+
+func (b *fakeBackend) HorizonChanged(fn func()) (cancel func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.collected = fn
+	return func() {}
+}
+
+// setHorizon changes what is collected.
+func (b *fakeBackend) setHorizon(h partitions.Horizon) {
+	b.mu.Lock()
+	b.horizon = h
+	b.mu.Unlock()
+	b.collected()
+}
+
 func (b *fakeBackend) Now() protocol.Timestamp {
 	return protocol.Timestamp{Millis: testNow, NodeID: "n1"}
 }

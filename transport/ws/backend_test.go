@@ -39,9 +39,12 @@ type fakeBackend struct {
 	sessions map[*partitions.Session]string
 	maps     map[string]map[string]protocol.Record
 	machine  *fsm.Machine
-	writes   [][]partitions.Op
-	info     *partitions.MapInfo
-	watchers map[*func()]struct{}
+	horizon  partitions.Horizon
+	// collected is called after horizon changed.
+	collected func()
+	writes    [][]partitions.Op
+	info      *partitions.MapInfo
+	watchers  map[*func()]struct{}
 }
 
 func newFakeBackend() *fakeBackend {

@@ -67,12 +67,13 @@ func (m *metrics) zero() {
 	for _, result := range []string{"accepted", "refused"} {
 		m.auths.WithLabelValues("jwt", result)
 	}
-	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin"} {
+	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin", "syncs", "stale_push"} {
 		m.limits.WithLabelValues(limit)
 	}
 	outcomes := map[string][]string{
 		serviceWrite: {"ok", "refused", "unavailable", "unknown"},
 		serviceQuery: {"ok", "unavailable", "failed"},
+		serviceSync:  {"ok", "refused", "unavailable", "failed"},
 	}
 	for service, list := range outcomes {
 		m.duration.WithLabelValues(service)

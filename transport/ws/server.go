@@ -42,7 +42,7 @@ type Server struct {
 	base   context.Context
 	cancel context.CancelFunc
 	// conns counts the connections, from the reservation of their upgrade on;
-	// background counts the map pusher.
+	// background counts the pushers.
 	conns, background sync.WaitGroup
 	// workers run the tasks of all connections.
 	workers *workers.Pool
@@ -50,13 +50,13 @@ type Server struct {
 	syncSlots chan struct{}
 
 	// mu protects the fields below.
-	mu        sync.Mutex
-	backend   Backend
-	open      map[*conn]struct{}
-	perAddr   map[string]int
-	reserved  int // upgrades under way
-	draining  bool
-	cancelMap func()
+	mu       sync.Mutex
+	backend  Backend
+	open     map[*conn]struct{}
+	perAddr  map[string]int
+	reserved int // upgrades under way
+	draining bool
+	unwatch  func()
 
 	partitionMap mapCache
 }
@@ -87,21 +87,22 @@ func New(cfg Config, deps Deps) (*Server, error) {
 
 // Open starts taking connections that use backend. It is called once.
 func (s *Server) Open(backend Backend) {
-	changed := make(chan struct{}, 1)
-	cancelMap := backend.MapChanged(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // a push that is due will show this change too
+	changed, collected := make(chan struct{}, 1), make(chan struct{}, 1)
+	// A push that is due shows later changes too.
+	note := func(ch chan struct{}) func() {
+		return func() {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
 		}
-	})
+	}
+	cancelMap, cancelHorizon := backend.MapChanged(note(changed)), backend.HorizonChanged(note(collected))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.backend, s.cancelMap = backend, cancelMap
-	s.background.Add(1)
-	go func() {
-		defer s.background.Done()
-		s.pushMaps(backend, changed)
-	}()
+	s.backend, s.unwatch = backend, func() { cancelMap(); cancelHorizon() }
+	s.background.Go(func() { s.pushMaps(backend, changed) })
+	s.background.Go(func() { s.pushPrunes(backend, collected) })
 }
 
 // Connections is the number of open connections.
@@ -234,9 +235,9 @@ func (s *Server) all() []*conn {
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining = true
-	if s.cancelMap != nil {
-		s.cancelMap()
-		s.cancelMap = nil
+	if s.unwatch != nil {
+		s.unwatch()
+		s.unwatch = nil
 	}
 	s.mu.Unlock()
 	for _, c := range s.all() {

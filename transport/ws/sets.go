@@ -14,11 +14,36 @@ func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]protoc
 	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
 		return nil, errTooManyMaps
 	}
+	// The epoch must not be newer than the state that is shown with it.
+	horizon := c.backend.Horizon()
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
 	if err != nil {
 		return nil, err
 	}
-	return []protocol.Message{&protocol.ORMapSyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}}, nil
+	root := &protocol.ORMapSyncRespRoot{
+		MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now(), CoveringEpoch: horizon.Epoch,
+	}
+	// A client without records, or with ours, cannot hold any that were removed.
+	root.FullResync = m.RootHash != 0 && m.RootHash != root.RootHash && horizon.Missed(m.ClaimedEpoch)
+	c.syncs.setFresh(m.MapName, !root.FullResync)
+	return []protocol.Message{root}, nil
+}
+
+// setFresh notes whether pushes of a map are taken.
+func (s *syncer) setFresh(mapName string, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fresh == nil {
+		s.fresh = map[string]bool{}
+	}
+	s.fresh[mapName] = fresh
+}
+
+// isFresh reports whether pushes of a map are taken.
+func (s *syncer) isFresh(mapName string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fresh[mapName]
 }
 
 // setBucket answers ORMAP_MERKLE_REQ_BUCKET. Above the leaves it lists all children: a
@@ -29,6 +54,11 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 	if err != nil {
 		return nil, err
 	}
+	if m.Path == "" {
+		// Whoever was told to begin anew has now dropped what it had.
+		c.syncs.setFresh(m.MapName, true)
+	}
+	epoch := c.backend.Horizon().Epoch
 	if !leaf {
 		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
 		if err != nil {
@@ -43,7 +73,7 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 	}
 	var answers []protocol.Message
 	for _, part := range portions(entries, entrySize) {
-		answers = append(answers, &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part})
+		answers = append(answers, &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch})
 	}
 	return answers, nil
 }
@@ -61,19 +91,25 @@ func entrySize(e protocol.OREntry) int {
 
 // setDiff answers ORMAP_DIFF_REQUEST: one entry per key, in the order asked for.
 func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]protocol.Message, error) {
+	epoch := c.backend.Horizon().Epoch
 	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys)
 	if err != nil {
 		return nil, err
 	}
-	return []protocol.Message{&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries}}, nil
+	return []protocol.Message{&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries, CoveringEpoch: epoch}}, nil
 }
 
 // receivePush handles ORMAP_PUSH_DIFF: the client's records under some keys, and with
 // each of them all tags that it knows to be removed from the map. It has no answer but
-// an ERROR if something of it is refused.
+// an ERROR if something of it is refused. Once removals were collected, it is passed over
+// unless the client has begun to sync the map: it might bring back what was removed.
 func (c *conn) receivePush(m *protocol.ORMapPushDiff, size int) {
 	if r := c.checkPush(m); r.Refused() {
 		c.reply(failureOf(m, r.Code, r.Reason))
+		return
+	}
+	if c.backend.Horizon().CollectedMillis > 0 && !c.syncs.isFresh(m.MapName) {
+		c.srv.metrics.limit("stale_push")
 		return
 	}
 	if !c.takeSlot() {

@@ -19,6 +19,9 @@ const (
 	syncBacklog = 256 << 10
 	// leafFrameBytes is the size about which a leaf is continued in another frame.
 	leafFrameBytes = 512 << 10
+	// syncLag is, in milliseconds, how far what a node showed a client may have been
+	// behind the time that it told the client.
+	syncLag = 300_000
 	// entryOverhead is what a record or entry costs in a frame beside its texts.
 	entryOverhead = 96
 )
@@ -32,6 +35,9 @@ type syncer struct {
 	queue   []syncRequest
 	bytes   int
 	running bool
+	// fresh holds the observed-remove maps whose pushes are taken: those of which the
+	// client is known to have missed no collected removal.
+	fresh map[string]bool
 }
 
 // syncRequest is one request with what must be answered before it.
@@ -204,6 +210,10 @@ var errTooManyMaps = &judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too 
 func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]protocol.Message, error) {
 	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
 		return nil, errTooManyMaps
+	}
+	if away := m.LastSyncTimestamp; away > 0 && c.backend.Horizon().Missed((away-syncLag)/1000) {
+		reason := "deletions from before are not known any more"
+		return []protocol.Message{&protocol.SyncResetRequired{MapName: m.MapName, Reason: reason}}, nil
 	}
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
 	if err != nil {

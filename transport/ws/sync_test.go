@@ -248,3 +248,72 @@ func TestAMapThatCannotBeReadIsAnError(t *testing.T) {
 	c.send(&protocol.ORMapSyncInit{MapName: "m", BucketHashes: map[string]uint32{}})
 	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
 }
+
+func TestAClientThatMayHaveMissedDeletionsStartsFromNothing(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	c.send(batch(put("1", "m", "k", 1), orAdd("2", "labels", "tags", "a")))
+	expect[*protocol.OpAck](c)
+	f.backend.setHorizon(partitions.Horizon{PrunedMillis: 5_000_000, CollectedMillis: 4_000_000, Epoch: 9_000})
+	require.Equal(t, &protocol.GCPrune{OlderThan: protocol.Timestamp{Millis: 5_000_000}}, expect[*protocol.GCPrune](c))
+
+	for _, away := range []struct {
+		last  int64
+		reset bool
+	}{{0, false}, {1, true}, {4_000_000, true}, {4_299_999, true}, {4_302_000, false}, {9_000_000, false}} {
+		c.send(&protocol.SyncInit{MapName: "m", LastSyncTimestamp: away.last})
+		switch m := c.next().(type) {
+		case *protocol.SyncResetRequired:
+			require.True(t, away.reset, "away since %d", away.last)
+			require.Equal(t, "m", m.MapName)
+		case *protocol.SyncRespRoot:
+			require.False(t, away.reset, "away since %d", away.last)
+		}
+	}
+
+	own := uint32(0)
+	for _, init := range []struct {
+		root  uint32
+		epoch int64
+		full  bool
+	}{{0, 0, false}, {77, 0, true}, {77, 4000, true}, {77, 4001, false}} {
+		c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: init.root, ClaimedEpoch: init.epoch, BucketHashes: map[string]uint32{}})
+		root := expect[*protocol.ORMapSyncRespRoot](c)
+		require.Equal(t, init.full, root.FullResync, "%+v", init)
+		require.Equal(t, int64(9000), root.CoveringEpoch)
+		own = root.RootHash
+	}
+	c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: own, BucketHashes: map[string]uint32{}})
+	require.False(t, expect[*protocol.ORMapSyncRespRoot](c).FullResync, "equal roots hold nothing that was removed")
+	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: merkle.Path(merkle.BucketOf("tags"))})
+	require.Equal(t, int64(9000), expect[*protocol.ORMapSyncRespLeaf](c).CoveringEpoch)
+	c.send(&protocol.ORMapDiffRequest{MapName: "labels", Keys: []string{"tags"}})
+	require.Equal(t, int64(9000), expect[*protocol.ORMapDiffResponse](c).CoveringEpoch)
+	c.send(&protocol.ClientApplyAck{Cursor: 9000})
+	c.silent()
+}
+
+func TestPushesOfAClientThatMayHaveMissedRemovalsArePassedOver(t *testing.T) {
+	f := start(t)
+	f.backend.setHorizon(partitions.Horizon{PrunedMillis: 5_000_000, CollectedMillis: 4_000_000, Epoch: 9_000})
+	c := f.dial()
+	push := func(tag string) {
+		c.send(&protocol.ORMapPushDiff{MapName: "labels", Entries: []protocol.OREntry{{Key: "k", Records: []protocol.ORRecord{*orRecord(tag)}, Tombstones: []string{}}}})
+	}
+	tags := func() (list []string) {
+		c.send(&protocol.ORMapDiffRequest{MapName: "labels", Keys: []string{"k"}})
+		for _, rec := range expect[*protocol.ORMapDiffResponse](c).Entries[0].Records {
+			list = append(list, rec.Tag)
+		}
+		return list
+	}
+	push("before any sync")
+	c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: 77, BucketHashes: map[string]uint32{}})
+	require.True(t, expect[*protocol.ORMapSyncRespRoot](c).FullResync)
+	push("stale")
+	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: ""})
+	expect[*protocol.ORMapSyncRespBuckets](c)
+	push("fresh")
+	eventually(t, func() bool { return len(tags()) > 0 }, "the push")
+	require.Equal(t, []string{"fresh"}, tags())
+}

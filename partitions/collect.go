@@ -1,0 +1,114 @@
+package partitions
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/raftnode"
+)
+
+// collectBatch is how many tombstones one command drops.
+const collectBatch = 256
+
+// Horizon is what clients that sync must know of collected tombstones, over all groups
+// of the cluster. The zero value says that nothing was collected.
+type Horizon struct {
+	// PrunedMillis is the time up to which no tombstones are left.
+	PrunedMillis int64
+	// CollectedMillis is when the newest tombstone came that was collected.
+	CollectedMillis int64
+	// Epoch is the time in seconds before which no tombstone comes any more: whoever was
+	// then shown the state of this node knows all tombstones from before it.
+	Epoch int64
+}
+
+// Missed reports whether a client that knows all tombstones from before epoch may have
+// missed one that is collected.
+func (h Horizon) Missed(epoch int64) bool {
+	return h.CollectedMillis > 0 && epoch*1000 <= h.CollectedMillis
+}
+
+// Horizon returns the horizon as this node's replicas show it, zero unless it holds all
+// groups.
+func (r *Router) Horizon() Horizon {
+	var h Horizon
+	groups := r.groups()
+	for group := uint32(1); group <= groups; group++ {
+		reader, ok := r.deps.Groups.Reader(group)
+		if !ok {
+			return Horizon{}
+		}
+		g := reader.Horizon()
+		if group == 1 {
+			h.PrunedMillis, h.Epoch = g.PrunedMillis, g.ClosedMillis/1000
+		}
+		h.PrunedMillis, h.Epoch = min(h.PrunedMillis, g.PrunedMillis), min(h.Epoch, g.ClosedMillis/1000)
+		h.CollectedMillis = max(h.CollectedMillis, g.CollectedMillis)
+	}
+	return h
+}
+
+// HorizonChanged registers fn to be called after tombstones were collected, until cancel
+// is called. fn must not block.
+func (r *Router) HorizonChanged(fn func()) (cancel func()) { return r.horizonWatchers.add(fn) }
+
+// Collect drops old tombstones of the groups that this node leads, at the pace of
+// Config, until ctx ends. The clock of the leader decides what is old; what was decided
+// is in the log.
+func (r *Router) Collect(ctx context.Context) {
+	ticker := time.NewTicker(r.cfg.CollectInterval)
+	defer ticker.Stop()
+	known := r.Horizon().CollectedMillis
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		through := r.deps.Physical() - r.cfg.CollectAge.Milliseconds()
+		for group := uint32(1); group <= r.groups(); group++ {
+			if r.deps.Groups.Leader(group) != r.cfg.Self {
+				continue
+			}
+			if err := r.collectGroup(ctx, group, through); err != nil && ctx.Err() == nil {
+				// The next round tries again, here or at the next leader.
+				r.log.Debug("tombstones were not collected", "group", group, "err", err)
+			}
+		}
+		if now := r.Horizon().CollectedMillis; now > known {
+			known = now
+			r.horizonWatchers.call()
+		}
+	}
+}
+
+// collectGroup drops the tombstones of one group that came up to throughMillis. Also
+// without any it proposes, because that closes the time before.
+func (r *Router) collectGroup(ctx context.Context, group uint32, throughMillis int64) error {
+	reader, ok := r.deps.Groups.Reader(group)
+	if !ok {
+		return fmt.Errorf("group %d: %w", group, ErrIncomplete)
+	}
+	for {
+		graves, err := reader.Graves(throughMillis, collectBatch)
+		if err != nil {
+			return err
+		}
+		c := command.Collect{Graves: graves}
+		if len(graves) < collectBatch {
+			c.ThroughMillis = max(throughMillis, 0)
+		}
+		proposal, err := r.deps.Groups.Propose(group, []raftnode.Command{command.EncodeCollect(c)})
+		if err != nil {
+			return err
+		}
+		if _, err := proposal.Wait(ctx); err != nil {
+			return err
+		}
+		if len(graves) < collectBatch {
+			return nil
+		}
+	}
+}
