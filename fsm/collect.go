@@ -57,7 +57,7 @@ func (r *run) collectGrave(key string) error {
 // forgetRecord drops the tombstone of a record. That the grave exists says that the
 // tombstone does.
 func (r *run) forgetRecord(g grave) error {
-	c, err := r.lookup(storage.SectionRecords, appendRecordKey(nil, g.mapName, g.name))
+	c, err := r.lookup(storage.SectionRecords, appendPlace(nil, g.mapName, g.name))
 	if err != nil {
 		return err
 	}
@@ -66,9 +66,8 @@ func (r *run) forgetRecord(g grave) error {
 		return err
 	}
 	r.set(c, nil)
-	bucket := merkle.BucketOf(g.name)
-	r.machine.trees.of(g.mapName, merkle.Records).Update(bucket, rec.item, 0, -1, r.mark.Index)
-	return r.unlist(leafKey(g.mapName, merkle.Records, bucket, g.name))
+	r.machine.trees.of(g.mapName, merkle.Records).Update(merkle.BucketOf(g.name), rec.item, 0, -1, r.mark.Index)
+	return r.unlist(nameKey(g.mapName, g.name))
 }
 
 // forgetTag drops a removed tag, and the key that it belonged to if that has nothing
@@ -90,7 +89,8 @@ func (r *run) forgetTag(g grave) error {
 		return err
 	}
 	s.orSet.removed--
-	return r.closeSet(s)
+	r.closeSet(s)
+	return nil
 }
 
 // unlist deletes an item that lists something.

@@ -44,7 +44,7 @@ func parseGrave(key string) (grave, error) {
 		kind:   merkle.Kind(key[16]),
 	}
 	var err error
-	if g.mapName, g.name, err = splitRecordKey(key[graveHead:]); err != nil {
+	if g.mapName, g.name, err = splitName(key[graveHead:]); err != nil {
 		return grave{}, err
 	}
 	if g.kind != merkle.Records && g.kind != merkle.Sets {

@@ -22,7 +22,7 @@ type openSet struct {
 
 func (r *run) openSet(mapName, key string) (*openSet, error) {
 	var scratch [256]byte
-	c, err := r.lookup(storage.SectionSets, appendRecordKey(scratch[:0], mapName, key))
+	c, err := r.lookup(storage.SectionSets, appendPlace(scratch[:0], mapName, key))
 	if err != nil {
 		return nil, err
 	}
@@ -38,41 +38,29 @@ func (r *run) openSet(mapName, key string) (*openSet, error) {
 	return s, nil
 }
 
-// closeSet stores what became of a set, and keeps the map's tree and list of keys.
-func (r *run) closeSet(s *openSet) error {
+// closeSet stores what became of a set, and keeps the map's tree.
+func (r *run) closeSet(s *openSet) {
 	s.index = r.mark.Index
 	s.item = merkle.ORItem(s.key, s.records)
-	bucket := merkle.BucketOf(s.key)
-	keys, err := r.listSet(s, leafKey(s.mapName, merkle.Sets, bucket, s.key))
-	if err != nil {
-		return err
+	keys := 0
+	switch exists, existed := s.exists(), s.before.exists(); {
+	case exists && !existed:
+		keys = 1
+	case existed && !exists:
+		keys = -1
 	}
 	if s.exists() {
 		r.set(s.cell, encodeSet(&s.orSet))
 	} else {
 		r.set(s.cell, nil)
 	}
-	r.machine.trees.of(s.mapName, merkle.Sets).Update(bucket, s.before.item, s.item, keys, r.mark.Index)
-	return nil
-}
-
-// listSet enters the key of a set in the list of keys, or takes it off, and returns by
-// how many keys the list grew.
-func (r *run) listSet(s *openSet, leaf storage.Key) (keys int, err error) {
-	switch {
-	case s.exists() == s.before.exists():
-		return 0, nil
-	case s.exists():
-		r.set(r.cell(leaf), listed)
-		return 1, nil
-	}
-	return -1, r.unlist(leaf)
+	r.machine.trees.of(s.mapName, merkle.Sets).Update(merkle.BucketOf(s.key), s.before.item, s.item, keys, r.mark.Index)
 }
 
 // openTag looks a tag up.
 func (r *run) openTag(mapName, tag string) (*cell, orTag, error) {
 	var scratch [256]byte
-	c, err := r.lookup(storage.SectionTags, appendRecordKey(scratch[:0], mapName, tag))
+	c, err := r.lookup(storage.SectionTags, appendName(scratch[:0], mapName, tag))
 	if err != nil {
 		return nil, orTag{}, err
 	}
@@ -111,7 +99,7 @@ func applyORAdd(r *run, c command.Raw) (command.Result, error) {
 	if !s.fits(add.Record) {
 		return r.tooLarge(), nil
 	}
-	return r.addRecord(s, tagCell, add)
+	return r.addRecord(s, tagCell, add), nil
 }
 
 // fits reports whether the set may hold rec too.
@@ -131,7 +119,7 @@ func (r *run) tooLarge() command.Result {
 
 // addRecord puts the record of add into s, unless one with its tag is there that is
 // not older.
-func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) (command.Result, error) {
+func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) command.Result {
 	at, found := s.find(add.Record.Tag)
 	switch {
 	case !found:
@@ -140,10 +128,11 @@ func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) (command.R
 	case crdt.Wins(s.records[at].Timestamp, add.Record.Timestamp):
 		s.records[at] = add.Record
 	default:
-		return r.unchanged(), nil
+		return r.unchanged()
 	}
 	r.added(add)
-	return r.changed(), r.closeSet(s)
+	r.closeSet(s)
+	return r.changed()
 }
 
 // moveRecord handles a record whose tag another key of the map carries, which breaks
@@ -167,11 +156,9 @@ func (r *run) moveRecord(tagCell *cell, tag orTag, add command.ORAdd) (command.R
 		return r.tooLarge(), nil
 	}
 	other.records = slices.Delete(other.records, at, at+1)
-	if err := r.closeSet(other); err != nil {
-		return command.Result{}, err
-	}
+	r.closeSet(other)
 	r.removed(add.Map, other.key, add.Record.Tag, add.Origin)
-	return r.addRecord(s, tagCell, add)
+	return r.addRecord(s, tagCell, add), nil
 }
 
 // applyORRemove removes a tag from the map, whichever key carries it, for good.
@@ -223,7 +210,8 @@ func (r *run) bury(rem command.ORRemove, key string) error {
 	}
 	s.orSet.removed++
 	r.set(r.cell(removedKey(rem.Map, key, rem.Tag)), listed)
-	return r.closeSet(s)
+	r.closeSet(s)
+	return nil
 }
 
 // house gives a removed tag without a key the one that has become known, so that

@@ -94,7 +94,7 @@ func decodeSet(b []byte) (orSet, error) {
 
 // loadSet is the row of sets in sections: the key enters its map's tree.
 func loadSet(s *resident, key string, value []byte) error {
-	mapName, setKey, err := splitRecordKey(key)
+	mapName, setKey, err := splitPlace(key)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func decodeTag(b []byte) (orTag, error) {
 
 // loadTag is the row of tags in sections.
 func loadTag(_ *resident, key string, value []byte) error {
-	_, _, err := splitRecordKey(key)
+	_, _, err := splitName(key)
 	if err == nil {
 		_, err = decodeTag(value)
 	}
@@ -176,9 +176,9 @@ func removedKey(mapName, key, tag string) storage.Key {
 
 // loadRemoved is the row of removed tags in sections.
 func loadRemoved(_ *resident, key string, value []byte) error {
-	_, rest, err := splitRecordKey(key)
+	_, rest, err := splitName(key)
 	if err == nil {
-		_, _, err = splitRecordKey(rest)
+		_, _, err = splitName(rest)
 	}
 	if err == nil && string(value) != string(listed) {
 		err = fmt.Errorf("removed tag %q: %w", key, storage.ErrCorrupt)

@@ -216,6 +216,15 @@ func (v dirtyView) under(section storage.Section, prefix string) []storage.Item 
 	return latest(found)
 }
 
+// latest returns the dirty items below prefix with their latest values, by key.
+func (v dirtyView) latest(section storage.Section, prefix string) map[string][]byte {
+	found := map[string][]byte{}
+	for _, it := range v.under(section, prefix) {
+		found[it.Key.Bytes] = it.Value
+	}
+	return found
+}
+
 // cache orders the clean cells by last use and bounds their bytes.
 type cache struct {
 	// oldest and newest are the ends of the list; nil when it is empty.

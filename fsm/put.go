@@ -32,7 +32,7 @@ func applyPut(r *run, c command.Raw) (command.Result, error) {
 
 func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 	var scratch [256]byte
-	key := appendRecordKey(scratch[:0], put.Map, put.Key)
+	key := appendPlace(scratch[:0], put.Map, put.Key)
 	// Proposers refuse these sizes too; a store would fail on them.
 	size := 2*recordOverhead + len(put.Record.Timestamp.NodeID) + len(put.Record.Value)
 	if len(key) > storage.MaxKeyBytes || size > storage.MaxValueBytes {
@@ -119,5 +119,5 @@ func (r *run) list(mapName, key string, existed bool, before, after uint32) {
 		return
 	}
 	tree.Update(bucket, 0, after, 1, r.mark.Index)
-	r.set(r.cell(leafKey(mapName, merkle.Records, bucket, key)), listed)
+	r.set(r.cell(nameKey(mapName, key)), listed)
 }

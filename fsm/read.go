@@ -14,7 +14,7 @@ import (
 // ErrStopped, ErrClosed, and those of the store, storage.ErrCorrupt among them.
 func (m *Machine) Get(mapName, key string) (protocol.Record, bool, error) {
 	var scratch [256]byte
-	value, err := m.value(appendRecordKey(scratch[:0], mapName, key))
+	value, err := m.value(appendPlace(scratch[:0], mapName, key))
 	if err == nil && value == nil {
 		return protocol.Record{}, false, nil
 	}
@@ -65,10 +65,11 @@ func (m *Machine) Scan(mapName, from string, fn func(key string, rec protocol.Re
 		return 0, fmt.Errorf("scan map: %w", err)
 	}
 	defer reader.Close()
-	prefix := mapPrefix(mapName)
-	s := scan{prefix: prefix, dirty: dirty.under(storage.SectionRecords, prefix), fn: fn}
+	prefix := string(appendName(nil, mapName, ""))
+	s := scan{mapName: mapName, prefix: prefix, dirty: dirty.under(storage.SectionKeys, prefix), fn: fn, reader: reader, group: m.group}
+	s.records = dirty.latest(storage.SectionRecords, prefix)
 	s.skip(prefix + from)
-	err = reader.Scan(m.group, storage.SectionRecords, prefix, prefix+from, s.stored)
+	err = reader.Scan(m.group, storage.SectionKeys, prefix, prefix+from, s.stored)
 	if err == nil {
 		s.finish()
 		err = s.err
@@ -93,26 +94,31 @@ func (m *Machine) capture() (storage.Reader, dirtyView, uint64, error) {
 	return reader, m.overlay.view(), m.mark.Index, nil
 }
 
-// scan merges the stored records of a map with the dirty ones, in key order. A dirty
-// item hides the stored one.
+// scan merges the stored keys of a map with the dirty ones, in key order, and shows the
+// record of each. A dirty item hides the stored one.
 type scan struct {
-	prefix string
-	// dirty is what is not shown yet, in key order.
-	dirty []storage.Item
-	fn    func(string, protocol.Record) bool
+	mapName, prefix string
+	// dirty is what is not shown yet, in key order, and records the dirty records.
+	dirty   []storage.Item
+	records map[string][]byte
+	// reader holds the rest.
+	reader storage.Reader
+	group  uint32
+	place  []byte
+	fn     func(string, protocol.Record) bool
 	// done is set when fn has had enough or err is set.
 	done bool
 	err  error
 }
 
-// skip passes over the dirty records below the item key from.
+// skip passes over the dirty keys below the item key from.
 func (s *scan) skip(from string) {
 	i, _ := slices.BinarySearchFunc(s.dirty, from, func(it storage.Item, from string) int { return cmp.Compare(it.Key.Bytes, from) })
 	s.dirty = s.dirty[i:]
 }
 
-// stored shows a stored record after the dirty ones before it.
-func (s *scan) stored(key string, value []byte) bool {
+// stored shows a stored key after the dirty ones before it.
+func (s *scan) stored(key string, _ []byte) bool {
 	for len(s.dirty) > 0 && s.dirty[0].Key.Bytes < key && !s.done {
 		s.next()
 	}
@@ -121,32 +127,42 @@ func (s *scan) stored(key string, value []byte) bool {
 	case len(s.dirty) > 0 && s.dirty[0].Key.Bytes == key:
 		s.next()
 	default:
-		s.show(key, append([]byte{}, value...))
+		s.show(key[len(s.prefix):])
 	}
 	return !s.done
 }
 
-// finish shows the dirty records behind the last stored one.
+// finish shows the dirty keys behind the last stored one.
 func (s *scan) finish() {
 	for len(s.dirty) > 0 && !s.done {
 		s.next()
 	}
 }
 
-// next shows the first dirty record, unless it is deleted.
+// next shows the first dirty key, unless it is deleted.
 func (s *scan) next() {
 	it := s.dirty[0]
 	s.dirty = s.dirty[1:]
 	if it.Value != nil {
-		s.show(it.Key.Bytes, it.Value)
+		s.show(it.Key.Bytes[len(s.prefix):])
 	}
 }
 
-func (s *scan) show(key string, value []byte) {
+func (s *scan) show(key string) {
+	s.place = appendPlace(s.place[:0], s.mapName, key)
+	value, changed := s.records[string(s.place)]
+	if !changed {
+		var kept []byte
+		if kept, s.err = s.reader.Get(s.group, storage.Key{Section: storage.SectionRecords, Bytes: string(s.place)}); s.err != nil {
+			s.done = true
+			return
+		}
+		value = slices.Clone(kept)
+	}
 	rec, err := decodeRecord(value)
 	if err != nil {
 		s.done, s.err = true, err
 		return
 	}
-	s.done = !s.fn(key[len(s.prefix):], rec.Record)
+	s.done = !s.fn(key, rec.Record)
 }

@@ -17,24 +17,65 @@ const recordFormat = 2
 // usually are; it only sizes buffers.
 const recordOverhead = 32
 
-// appendRecordKey appends the storage key of a record: the map name with its
-// length in front, then the key. So any bytes are legal in both, and the keys of
-// one map are one range, in key order.
-func appendRecordKey(dst []byte, mapName, key string) []byte {
+// appendName appends the storage key of what a map has by name: the map name with its
+// length in front, then the name. So any bytes are legal in both, and what one map has
+// is one range, in the order of the names.
+func appendName(dst []byte, mapName, name string) []byte {
 	dst = codec.AppendText(dst, mapName)
-	return append(dst, key...)
+	return append(dst, name...)
 }
 
-// splitRecordKey takes a storage key apart. The results alias it.
-func splitRecordKey(bytes string) (mapName, key string, err error) {
+// splitName takes a key of appendName apart. The results alias it.
+func splitName(bytes string) (mapName, name string, err error) {
 	// The uvarint needs a byte slice; ten bytes hold any.
 	var head [binary.MaxVarintLen64]byte
 	n, width := binary.Uvarint(head[:copy(head[:], bytes)])
 	if width <= 0 || n > uint64(len(bytes)-width) {
-		return "", "", fmt.Errorf("record key %q: %w", bytes, storage.ErrCorrupt)
+		return "", "", fmt.Errorf("key %q: %w", bytes, storage.ErrCorrupt)
 	}
 	rest := bytes[width:]
 	return rest[:n], rest[n:], nil
+}
+
+// appendPlace appends the storage key of a record or a set. The keys of a map are in
+// the order of the buckets of its hash tree, so that a leaf is read in one go.
+func appendPlace(dst []byte, mapName, key string) []byte {
+	dst = appendBucket(dst, mapName, merkle.BucketOf(key))
+	return append(dst, key...)
+}
+
+// appendBucket appends the common prefix of the places in a bucket.
+func appendBucket(dst []byte, mapName string, bucket uint16) []byte {
+	return binary.BigEndian.AppendUint16(codec.AppendText(dst, mapName), bucket)
+}
+
+// splitPlace takes a key of appendPlace apart. The results alias it.
+func splitPlace(bytes string) (mapName, key string, err error) {
+	mapName, rest, err := splitName(bytes)
+	if err == nil && (len(rest) < 2 || binary.BigEndian.Uint16([]byte(rest[:2])) != merkle.BucketOf(rest[2:])) {
+		err = fmt.Errorf("place %q: %w", bytes, storage.ErrCorrupt)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return mapName, rest[2:], nil
+}
+
+// listed is the value of items that say all in their key.
+var listed = []byte{1}
+
+// nameKey is the item that lists the key of a record.
+func nameKey(mapName, key string) storage.Key {
+	return storage.Key{Section: storage.SectionKeys, Bytes: string(appendName(nil, mapName, key))}
+}
+
+// loadKey is the row of keys in sections.
+func loadKey(_ *resident, key string, value []byte) error {
+	_, _, err := splitName(key)
+	if err == nil && string(value) != string(listed) {
+		err = fmt.Errorf("key %q: %w", key, storage.ErrCorrupt)
+	}
+	return err
 }
 
 // stored is a record as it lies in the state.
@@ -86,7 +127,7 @@ func decodeRecord(b []byte) (stored, error) {
 
 // loadRecord is the row of records in sections: the record enters its map's tree.
 func loadRecord(s *resident, key string, value []byte) error {
-	mapName, recordKey, err := splitRecordKey(key)
+	mapName, recordKey, err := splitPlace(key)
 	if err != nil {
 		return err
 	}
@@ -96,9 +137,4 @@ func loadRecord(s *resident, key string, value []byte) error {
 	}
 	s.trees.of(mapName, merkle.Records).Update(merkle.BucketOf(recordKey), 0, rec.item, 1, rec.index)
 	return nil
-}
-
-// mapPrefix is the common prefix of the storage keys of a map.
-func mapPrefix(mapName string) string {
-	return string(appendRecordKey(nil, mapName, ""))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // restored is a new machine with the state of a snapshot.
@@ -161,7 +162,8 @@ func TestASnapshotThatContradictsItsMarkIsNotOpened(t *testing.T) {
 	r.apply(puts(1, 4))
 	r.flush()
 	mark := r.machine.Flushed()
-	lost := storage.Batch{Group: 1, Mark: mark, Items: []storage.Item{{Key: storage.Key{Section: storage.SectionRecords, Bytes: "\x01m1-2"}}}}
+	place := string(append(binary.BigEndian.AppendUint16([]byte("\x01m"), merkle.BucketOf("1-2")), "1-2"...))
+	lost := storage.Batch{Group: 1, Mark: mark, Items: []storage.Item{{Key: storage.Key{Section: storage.SectionRecords, Bytes: place}}}}
 	r.must(store.Write([]storage.Batch{lost}))
 	if _, err := r.machine.OpenSnapshot(); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("error %v, want ErrCorrupt", err)

@@ -61,20 +61,13 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, index uint64, err error) {
 	err = m.look(func(l *look) error {
 		index = m.mark.Index
-		prefix := leafPrefix(mapName, merkle.Sets, bucket)
-		keys, err := l.keys(storage.SectionLeaves, string(prefix))
-		if err != nil {
-			return err
-		}
-		for _, key := range keys {
-			entry, err := l.set(mapName, key)
-			if err != nil {
-				return err
-			}
+		return l.items(storage.SectionSets, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
+			entry, err := l.entry(mapName, key, value)
 			list = append(list, entry)
-		}
-		return nil
+			return err
+		})
 	})
+	slices.SortFunc(list, func(a, b protocol.OREntry) int { return strings.Compare(a.Key, b.Key) })
 	return list, index, err
 }
 
@@ -93,7 +86,7 @@ func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, index uint64
 // removed, and whether it is removed. Errors as in Get.
 func (m *Machine) KnownTag(mapName, tag string) (known, removed bool, err error) {
 	err = m.look(func(l *look) error {
-		value, err := l.get(storage.SectionTags, appendRecordKey(nil, mapName, tag))
+		value, err := l.get(storage.SectionTags, appendName(nil, mapName, tag))
 		if err != nil {
 			return err
 		}
@@ -159,28 +152,39 @@ func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
 	return list, nil
 }
 
-// records reads the records of a bucket that entries above since stored.
-func (l *look) records(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, err error) {
-	keys, err := l.keys(storage.SectionLeaves, string(leafPrefix(mapName, merkle.Records, bucket)))
-	if err != nil {
-		return nil, err
+// items calls fn for the items under a prefix, with what follows it in their keys, in no
+// order. The value is valid for as long as the look.
+func (l *look) items(section storage.Section, prefix string, fn func(key string, value []byte) error) error {
+	dirty := l.machine.overlay.dirtyKeys(section, prefix)
+	var bad error
+	err := l.reader.Scan(l.machine.group, section, prefix, "", func(key string, value []byte) bool {
+		if _, changed := dirty[key]; !changed {
+			bad = fn(key[len(prefix):], value)
+		}
+		return bad == nil
+	})
+	for key, exists := range dirty {
+		if exists && err == nil && bad == nil {
+			bad = fn(key[len(prefix):], l.machine.overlay.cells[section][key].value)
+		}
 	}
-	var scratch []byte
-	for _, key := range keys {
-		scratch = appendRecordKey(scratch[:0], mapName, key)
-		value, err := l.get(storage.SectionRecords, scratch)
-		if err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return err
+	}
+	return bad
+}
+
+// records reads the records of a bucket that entries above since stored, in key order.
+func (l *look) records(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, err error) {
+	err = l.items(storage.SectionRecords, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
 		rec, err := decodeRecord(value)
-		if err != nil {
-			return nil, err
-		}
-		if rec.index > since {
+		if err == nil && rec.index > since {
 			list = append(list, protocol.KeyedRecord{Key: key, Record: ownRecord(rec.Record)})
 		}
-	}
-	return list, nil
+		return err
+	})
+	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) })
+	return list, err
 }
 
 // ownRecord is rec in memory of its own.
@@ -192,17 +196,18 @@ func ownRecord(rec protocol.Record) protocol.Record {
 
 // set reads one key of an observed-remove map.
 func (l *look) set(mapName, key string) (protocol.OREntry, error) {
-	entry := protocol.OREntry{Key: key}
-	value, err := l.get(storage.SectionSets, appendRecordKey(nil, mapName, key))
+	value, err := l.get(storage.SectionSets, appendPlace(nil, mapName, key))
 	if err != nil || value == nil {
-		return entry, err
+		return protocol.OREntry{Key: key}, err
 	}
+	return l.entry(mapName, key, value)
+}
+
+// entry is a key of an observed-remove map whose set is stored as value.
+func (l *look) entry(mapName, key string, value []byte) (protocol.OREntry, error) {
 	s, err := decodeSet(slices.Clone(value))
-	if err != nil {
-		return entry, err
-	}
-	entry.Records = s.records
-	if s.removed > 0 {
+	entry := protocol.OREntry{Key: key, Records: s.records}
+	if err == nil && s.removed > 0 {
 		entry.Tombstones, err = l.keys(storage.SectionRemoved, string(removedPrefix(mapName, key)))
 	}
 	return entry, err

@@ -40,7 +40,7 @@ var sections = [...]struct {
 	storage.SectionSets:    {"sets", true, true, loadSet},
 	storage.SectionTags:    {"tags", false, false, loadTag},
 	storage.SectionRemoved: {"removed", false, false, loadRemoved},
-	storage.SectionLeaves:  {"leaves", false, false, loadLeaf},
+	storage.SectionKeys:    {"keys", false, false, loadKey},
 	storage.SectionGraves:  {"graves", false, false, loadGrave},
 	storage.SectionGroup:   {"group", true, false, loadGroup},
 }

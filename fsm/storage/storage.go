@@ -15,13 +15,13 @@ type Section uint8
 
 // The sections.
 const (
-	SectionRecords Section = 1 // last-write-wins records, key: map name, key
+	SectionRecords Section = 1 // last-write-wins records, key: map name, bucket, key
 	SectionDedup   Section = 2 // outcomes of commands that are not idempotent
 	SectionSystem  Section = 3 // cluster documents, in the system group only
-	SectionSets    Section = 4 // live records of observed-remove maps, key: map name, key
+	SectionSets    Section = 4 // live records of observed-remove maps, key: map name, bucket, key
 	SectionTags    Section = 5 // where a tag is, or that it is removed, key: map name, tag
 	SectionRemoved Section = 6 // removed tags by key, key: map name, key, tag
-	SectionLeaves  Section = 7 // keys by bucket of their hash tree, key: map name, tree, bucket, key
+	SectionKeys    Section = 7 // the keys of records in their own order, key: map name, key
 	SectionGraves  Section = 8 // tombstones by when they came, key: millis, index, tree, map name, key or tag
 	SectionGroup   Section = 9 // what the group knows of itself
 
@@ -145,8 +145,8 @@ func (s Section) String() string {
 		return "tags"
 	case SectionRemoved:
 		return "removed"
-	case SectionLeaves:
-		return "leaves"
+	case SectionKeys:
+		return "keys"
 	case SectionGraves:
 		return "graves"
 	case SectionGroup:
