@@ -60,9 +60,14 @@ func (c *ServerConfig) nodeConfig(port int) NodeConfig {
 	return cfg
 }
 
+// reservedMB is what a node needs beside its clean records: the two journals of the
+// store, what is not flushed yet, the log and the connections.
+const reservedMB = 112
+
 // limit is the number of bytes above which clean records are evicted.
 func (c *CacheConfig) limit() int {
-	return int(c.MaxRAMMB << 20 / 100 * uint64(c.HighPercent))
+	left := c.MaxRAMMB - min(reservedMB, c.MaxRAMMB/2)
+	return int(left << 20 / 100 * uint64(c.HighPercent))
 }
 
 // logFS is where the log lies: nil for the files of the system.

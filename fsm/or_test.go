@@ -32,14 +32,14 @@ func (r *rig) setState(name string) setState {
 	r.t.Helper()
 	s := setState{Live: map[string][]string{}, Root: r.leaves(name, merkle.Sets).Root()}
 	for _, bucket := range r.buckets(name, merkle.Sets) {
-		list, _, err := r.machine.LeafSets(name, bucket)
+		list, err := r.machine.LeafSets(name, bucket)
 		r.must(err)
 		for _, e := range list {
 			for _, rec := range e.Records {
 				s.Live[e.Key] = append(s.Live[e.Key], rec.Tag)
 			}
 			s.Removed = append(s.Removed, e.Tombstones...)
-			one, _, err := r.machine.Set(name, e.Key)
+			one, err := r.machine.Set(name, e.Key)
 			r.must(err)
 			if diff := cmp.Diff(e, one); diff != "" {
 				r.t.Errorf("key %q in its leaf and alone (-leaf +alone):\n%s", e.Key, diff)
@@ -240,7 +240,7 @@ func TestARemovalIsListedUnderTheKeyThatHeldTheTag(t *testing.T) {
 	at := ts(5, 0)
 	r := newRig(t, 1)
 	r.apply(entry(1, ts(1, 0), orAdd("m", "k", "v", at), orRemove("m", "elsewhere", at.String())))
-	entry, _, err := r.machine.Set("m", "k")
+	entry, err := r.machine.Set("m", "k")
 	r.must(err)
 	if !slices.Equal(entry.Tombstones, []string{at.String()}) {
 		t.Errorf("removed tags of the key: %q", entry.Tombstones)

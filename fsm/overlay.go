@@ -9,8 +9,9 @@ import (
 	"github.com/quorate/quorate/fsm/storage"
 )
 
-// cellOverhead is what a cell costs beside key and value, for the cache's bound.
-const cellOverhead = 160
+// cellOverhead is what a cell costs beside key and value, for the cache's bound: the
+// struct, its entry in the map, and rounding.
+const cellOverhead = 220
 
 // cell is one item in memory: dirty, or clean and cached.
 type cell struct {
@@ -177,7 +178,7 @@ func (o *overlay) clear(done batch) {
 			continue
 		}
 		c.cut = 0
-		if c.value == nil {
+		if c.value == nil || !sections[c.key.Section].kept {
 			delete(o.cells[c.key.Section], c.key.Bytes)
 			c.held = false
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -130,15 +131,14 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, merkle.Records).Root())
 	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, merkle.Sets).Root())
 	for _, bucket := range r.buckets(name, merkle.Records) {
-		list, _, err := r.machine.LeafRecords(name, bucket, 0)
-		r.must(err)
-		for _, rec := range list {
+		for _, rec := range r.leaf(name, bucket) {
 			fmt.Fprintf(b, "%q leaf %s: %q %s\n", name, merkle.Path(bucket), rec.Key, rec.Record.Timestamp)
 		}
 	}
 	for _, bucket := range r.buckets(name, merkle.Sets) {
-		list, _, err := r.machine.LeafSets(name, bucket)
+		list, err := r.machine.LeafSets(name, bucket)
 		r.must(err)
+		slices.SortFunc(list, func(a, b protocol.OREntry) int { return strings.Compare(a.Key, b.Key) })
 		for _, e := range list {
 			fmt.Fprintf(b, "%q set %s: %q removed %q\n", name, merkle.Path(bucket), e.Key, e.Tombstones)
 			for _, rec := range e.Records {
@@ -146,6 +146,17 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 			}
 		}
 	}
+}
+
+// leaf is the records of a bucket, in key order.
+func (r *rig) leaf(name string, bucket uint16) []protocol.KeyedRecord {
+	r.t.Helper()
+	var list []protocol.KeyedRecord
+	r.must(r.machine.LeafRecords(name, bucket, 0, func(key string, rec protocol.Record) {
+		list = append(list, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+	}))
+	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) })
+	return list
 }
 
 func (r *rig) leaves(name string, kind merkle.Kind) *merkle.Leaves {

@@ -3,7 +3,6 @@ package fsm
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
@@ -25,17 +24,20 @@ func (m *Machine) AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Lea
 	return m.mark.Index, nil
 }
 
-// LeafRecords returns the records of a map whose keys are in bucket and which entries
-// above since stored, tombstones included, in key order, and the log index of the state
-// that they show. Values must not be modified. It reads the store and holds up Apply
-// meanwhile. Errors as in Get.
-func (m *Machine) LeafRecords(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, index uint64, err error) {
-	err = m.look(func(l *look) error {
-		index = m.mark.Index
-		list, err = l.records(mapName, bucket, since)
-		return err
+// LeafRecords calls fn with the records of a map whose keys are in bucket and which
+// entries above since stored, tombstones included, in no order. fn must neither keep nor
+// modify a record; see protocol.Record.Clone. It reads the store and holds up Apply
+// meanwhile: fn must not block. Errors as in Get.
+func (m *Machine) LeafRecords(mapName string, bucket uint16, since uint64, fn func(key string, rec protocol.Record)) error {
+	return m.look(func(l *look) error {
+		return l.items(storage.SectionRecords, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
+			rec, err := decodeRecord(value)
+			if err == nil && rec.index > since {
+				fn(key, rec.Record)
+			}
+			return err
+		})
 	})
-	return list, index, err
 }
 
 // ChangedBuckets returns the buckets of a map's records that entries above since may
@@ -57,29 +59,27 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 }
 
 // LeafSets returns the keys of an observed-remove map in bucket with their records and
-// removed tags, in key order. Otherwise as LeafRecords.
-func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, index uint64, err error) {
+// removed tags, in no order. It reads the store and holds up Apply meanwhile. Errors as in
+// Get.
+func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, err error) {
 	err = m.look(func(l *look) error {
-		index = m.mark.Index
 		return l.items(storage.SectionSets, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
 			entry, err := l.entry(mapName, key, value)
 			list = append(list, entry)
 			return err
 		})
 	})
-	slices.SortFunc(list, func(a, b protocol.OREntry) int { return strings.Compare(a.Key, b.Key) })
-	return list, index, err
+	return list, err
 }
 
 // Set returns one key of an observed-remove map; without records and removed tags if
-// there is no such key. Otherwise as LeafRecords.
-func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, index uint64, err error) {
+// there is no such key. Otherwise as LeafSets.
+func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, err error) {
 	err = m.look(func(l *look) error {
-		index = m.mark.Index
 		entry, err = l.set(mapName, key)
 		return err
 	})
-	return entry, index, err
+	return entry, err
 }
 
 // KnownTag reports whether the group holds the tag of an observed-remove map, live or
@@ -172,26 +172,6 @@ func (l *look) items(section storage.Section, prefix string, fn func(key string,
 		return err
 	}
 	return bad
-}
-
-// records reads the records of a bucket that entries above since stored, in key order.
-func (l *look) records(mapName string, bucket uint16, since uint64) (list []protocol.KeyedRecord, err error) {
-	err = l.items(storage.SectionRecords, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
-		rec, err := decodeRecord(value)
-		if err == nil && rec.index > since {
-			list = append(list, protocol.KeyedRecord{Key: key, Record: ownRecord(rec.Record)})
-		}
-		return err
-	})
-	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) })
-	return list, err
-}
-
-// ownRecord is rec in memory of its own.
-func ownRecord(rec protocol.Record) protocol.Record {
-	rec.Value = slices.Clone(rec.Value)
-	rec.Timestamp.NodeID = strings.Clone(rec.Timestamp.NodeID)
-	return rec
 }
 
 // set reads one key of an observed-remove map.

@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,14 +55,16 @@ func (r *replica) checkTree(name string) {
 	}
 	var all []protocol.KeyedRecord
 	for _, bucket := range r.buckets(name, merkle.Records) {
-		list, _, err := r.machine.LeafRecords(name, bucket, 0)
-		r.must(err)
+		list := r.leaf(name, bucket)
 		if diff := cmp.Diff(byBucket[bucket], list); diff != "" {
 			r.t.Fatalf("leaf of %q (-want +got):\n%s", name, diff)
 		}
 		all = append(all, list...)
 	}
 	since, _ := r.recordsSince(name, 0)
+	for _, list := range [][]protocol.KeyedRecord{all, since} {
+		slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) })
+	}
 	if diff := cmp.Diff(all, since); diff != "" {
 		r.t.Fatalf("delta of everything in %q (-want +got):\n%s", name, diff)
 	}
@@ -73,9 +76,9 @@ func (r *rig) recordsSince(name string, since uint64) (all []protocol.KeyedRecor
 	buckets, index, err := r.machine.ChangedBuckets(name, since)
 	r.must(err)
 	for _, bucket := range buckets {
-		list, _, err := r.machine.LeafRecords(name, bucket, since)
-		r.must(err)
-		all = append(all, list...)
+		r.must(r.machine.LeafRecords(name, bucket, since, func(key string, rec protocol.Record) {
+			all = append(all, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+		}))
 	}
 	return all, index
 }
@@ -145,8 +148,7 @@ func TestSyncReadsWhatItShowsAndNoMore(t *testing.T) {
 	if leaves.Root() == 0 || len(leaves.Children("", false)) != 16 || store.reads > 0 {
 		t.Errorf("root and children took %d reads", store.reads)
 	}
-	list, _, err := r.machine.LeafRecords("m", merkle.BucketOf("k7"), 0)
-	r.must(err)
+	list := r.leaf("m", merkle.BucketOf("k7"))
 	if store.reads != len(list) || len(list) == 0 {
 		t.Errorf("a leaf of %d records took %d reads", len(list), store.reads)
 	}

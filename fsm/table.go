@@ -27,22 +27,24 @@ var commands = [...]struct {
 // sections says what each part of the state is. The items of a scanned section are
 // read when a machine opens, because something in memory follows from them; load takes
 // one item, in key order. For the others load only checks the item. What counts is
-// counted for the batch size; the rest is bookkeeping of what counts.
+// counted for the batch size; the rest is bookkeeping of what counts. A kept item stays
+// in memory for a while when it is flushed.
 var sections = [...]struct {
 	name    string
 	scanned bool
 	counts  bool
+	kept    bool
 	load    func(s *resident, key string, value []byte) error
 }{
-	storage.SectionRecords: {"records", true, true, loadRecord},
-	storage.SectionDedup:   {"dedup", true, false, loadOutcome},
-	storage.SectionSystem:  {"system", true, true, loadDocument},
-	storage.SectionSets:    {"sets", true, true, loadSet},
-	storage.SectionTags:    {"tags", false, false, loadTag},
-	storage.SectionRemoved: {"removed", false, false, loadRemoved},
-	storage.SectionKeys:    {"keys", false, false, loadKey},
-	storage.SectionGraves:  {"graves", false, false, loadGrave},
-	storage.SectionGroup:   {"group", true, false, loadGroup},
+	storage.SectionRecords: {"records", true, true, true, loadRecord},
+	storage.SectionDedup:   {"dedup", true, false, true, loadOutcome},
+	storage.SectionSystem:  {"system", true, true, true, loadDocument},
+	storage.SectionSets:    {"sets", true, true, true, loadSet},
+	storage.SectionTags:    {"tags", false, false, true, loadTag},
+	storage.SectionRemoved: {"removed", false, false, false, loadRemoved},
+	storage.SectionKeys:    {"keys", false, false, false, loadKey},
+	storage.SectionGraves:  {"graves", false, false, false, loadGrave},
+	storage.SectionGroup:   {"group", true, false, true, loadGroup},
 }
 
 // resident is what a machine keeps in memory of the whole state, while it is read

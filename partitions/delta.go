@@ -131,14 +131,13 @@ func (p *progress) round(group uint32, reader Reader, mapName string, records *[
 			p.bucket = bucket
 			return true, nil
 		}
-		list, _, err := reader.LeafRecords(mapName, bucket, since)
+		err := reader.LeafRecords(mapName, bucket, since, func(key string, rec protocol.Record) {
+			*maxBytes -= recordBytes + len(key) + len(rec.Value)
+			*records = append(*records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+		})
 		if err != nil {
 			return false, err
 		}
-		for i := range list {
-			*maxBytes -= recordBytes + len(list[i].Key) + len(list[i].Record.Value)
-		}
-		*records = append(*records, list...)
 	}
 	p.indexes[group-1] = p.mark
 	p.group, p.bucket, p.mark = 0, 0, 0

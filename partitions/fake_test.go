@@ -142,14 +142,14 @@ func (n *fakeNode) Scan(_, _ string, _ func(string, protocol.Record) bool) (uint
 
 func (n *fakeNode) AddLeaves(string, merkle.Kind, *merkle.Leaves) (uint64, error) { return 0, nil }
 
-func (n *fakeNode) LeafRecords(string, uint16, uint64) ([]protocol.KeyedRecord, uint64, error) {
-	return nil, 0, nil
+func (n *fakeNode) LeafRecords(string, uint16, uint64, func(string, protocol.Record)) error {
+	return nil
 }
 
-func (n *fakeNode) LeafSets(string, uint16) ([]protocol.OREntry, uint64, error) { return nil, 0, nil }
+func (n *fakeNode) LeafSets(string, uint16) ([]protocol.OREntry, error) { return nil, nil }
 
-func (n *fakeNode) Set(_, key string) (protocol.OREntry, uint64, error) {
-	return protocol.OREntry{Key: key}, 0, nil
+func (n *fakeNode) Set(_, key string) (protocol.OREntry, error) {
+	return protocol.OREntry{Key: key}, nil
 }
 
 func (n *fakeNode) ChangedBuckets(string, uint64) ([]uint16, uint64, error) { return nil, 0, nil }

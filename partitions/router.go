@@ -83,12 +83,12 @@ type Reader interface {
 	Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
 	// AddLeaves adds the group's share of a hash tree to leaves.
 	AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (uint64, error)
-	// LeafRecords and LeafSets return what the keys of a bucket hold, of records those
-	// that entries above since stored.
-	LeafRecords(mapName string, bucket uint16, since uint64) ([]protocol.KeyedRecord, uint64, error)
-	LeafSets(mapName string, bucket uint16) ([]protocol.OREntry, uint64, error)
-	// Set returns one key of an observed-remove map.
-	Set(mapName, key string) (protocol.OREntry, uint64, error)
+	// LeafRecords calls fn with the records of a bucket that entries above since stored;
+	// fn neither keeps them nor blocks.
+	LeafRecords(mapName string, bucket uint16, since uint64, fn func(key string, rec protocol.Record)) error
+	// LeafSets returns the keys of an observed-remove map in a bucket, Set one key.
+	LeafSets(mapName string, bucket uint16) ([]protocol.OREntry, error)
+	Set(mapName, key string) (protocol.OREntry, error)
 	// ChangedBuckets returns the buckets that entries above since may have changed.
 	ChangedBuckets(mapName string, since uint64) ([]uint16, uint64, error)
 	// Horizon says how far tombstones are collected, Graves lists the oldest ones that

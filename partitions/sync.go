@@ -1,7 +1,6 @@
 package partitions
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -36,27 +35,23 @@ func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merk
 	return leaves, err
 }
 
-// LeafRecords returns the records of a map whose keys are in bucket, tombstones and
-// expired ones included, in key order. Otherwise as Tree.
-func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.KeyedRecord, err error) {
-	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
-		records, _, err := reader.LeafRecords(mapName, bucket, 0)
-		list = append(list, records...)
-		return err
+// LeafRecords calls fn with the records of a map whose keys are in bucket, tombstones and
+// expired ones included, in no order. fn must neither keep a record nor block, and takes
+// none back if an error follows. Otherwise as Tree.
+func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16, fn func(key string, rec protocol.Record)) error {
+	return r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
+		return reader.LeafRecords(mapName, bucket, 0, fn)
 	})
-	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return cmp.Compare(a.Key, b.Key) })
-	return list, err
 }
 
-// LeafSets returns the keys of an observed-remove map in bucket, in key order.
-// Otherwise as Tree.
+// LeafSets returns the keys of an observed-remove map in bucket, in no order. Otherwise
+// as Tree.
 func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.OREntry, err error) {
 	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
-		sets, _, err := reader.LeafSets(mapName, bucket)
+		sets, err := reader.LeafSets(mapName, bucket)
 		list = append(list, sets...)
 		return err
 	})
-	slices.SortFunc(list, func(a, b protocol.OREntry) int { return cmp.Compare(a.Key, b.Key) })
 	return list, err
 }
 
@@ -69,7 +64,7 @@ func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []st
 			if placement.GroupOf(key, r.groups()) != group {
 				continue
 			}
-			if list[i], _, err = reader.Set(mapName, key); err != nil {
+			if list[i], err = reader.Set(mapName, key); err != nil {
 				return err
 			}
 		}

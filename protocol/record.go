@@ -1,6 +1,11 @@
 package protocol
 
-import "github.com/tinylib/msgp/msgp"
+import (
+	"slices"
+	"strings"
+
+	"github.com/tinylib/msgp/msgp"
+)
 
 // Record is one last-write-wins record as it is stored, replicated and sent.
 // A Value of nil (absent or MsgPack nil) is a tombstone: the key is deleted, and
@@ -24,6 +29,13 @@ func (r Record) IsTombstone() bool {
 // Expired reports whether r is hidden at nowMillis. At equality it is visible.
 func (r Record) Expired(nowMillis int64) bool {
 	return r.TTLMillis > 0 && r.Timestamp.Millis+r.TTLMillis < nowMillis
+}
+
+// Clone returns r in memory of its own.
+func (r Record) Clone() Record {
+	r.Value = slices.Clone(r.Value)
+	r.Timestamp.NodeID = strings.Clone(r.Timestamp.NodeID)
+	return r
 }
 
 // mnil is the MsgPack encoding of nil.
@@ -52,6 +64,6 @@ type OREntry struct {
 
 // KeyedRecord is a record with its key, as leaves and deltas carry it.
 type KeyedRecord struct {
-	Key    string `wire:"key"`
-	Record Record `wire:"record"`
+	Key    string
+	Record Record
 }

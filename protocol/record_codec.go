@@ -104,6 +104,29 @@ func (rec *Record) readStamped(r *reader) (stamped bool) {
 	return f.seen != 0
 }
 
+func (kr KeyedRecord) appendTo(dst []byte) []byte {
+	o := newObject(dst)
+	o.str("key", kr.Key)
+	o.key("record")
+	o.buf = kr.Record.appendTo(o.buf)
+	return o.buf
+}
+
+func (kr *KeyedRecord) readFrom(r *reader) {
+	f := r.fields()
+	for f.next() {
+		switch string(f.name) {
+		case "key":
+			kr.Key = f.required(0).str()
+		case "record":
+			kr.Record.readFrom(f.required(1))
+		default:
+			r.skip()
+		}
+	}
+	f.end("key", "record")
+}
+
 func (rec ORRecord) appendTo(dst []byte) []byte {
 	o := newObject(dst)
 	o.raw("value", rec.Value)

@@ -124,3 +124,20 @@ func FuzzDecodeHTTPSyncResponse(f *testing.F) {
 		require.Equal(t, first, protocol.AppendHTTPSyncResponse(nil, again))
 	})
 }
+
+func TestALeafMadeRecordByRecordIsTheMessage(t *testing.T) {
+	want := &protocol.SyncRespLeaf{MapName: "m", Path: "872"}
+	frame := protocol.NewLeafFrame("m", "872", 0)
+	for i := range 20 {
+		rec := protocol.Record{Value: pack(t, i), Timestamp: protocol.Timestamp{Millis: int64(i + 1), NodeID: "n"}, TTLMillis: int64(i)}
+		want.Records = append(want.Records, protocol.KeyedRecord{Key: "k", Record: rec})
+		frame.Add("k", rec)
+	}
+	got, err := protocol.Decode(frame.Frame())
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Len(t, frame.Frame(), frame.Len())
+	empty, err := protocol.Decode(protocol.NewLeafFrame("m", "872", 0).Frame())
+	require.NoError(t, err)
+	require.Empty(t, empty.(*protocol.SyncRespLeaf).Records)
+}

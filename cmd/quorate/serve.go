@@ -11,14 +11,17 @@ import (
 	"github.com/quorate/quorate/cmd/quorate/logging"
 )
 
+// spareMB is what the process may take beyond the ceiling before it collects garbage at
+// every turn.
+const spareMB = 48
+
 // runServer runs one node until a signal, then drains it.
 func runServer(p *process, args []string) int {
 	settings, code := p.load(args)
 	if settings == nil {
 		return code
 	}
-	// Twice the ceiling of the records in memory, for everything else and for garbage.
-	p.tuneRuntime(2 * int64(min(settings.Server.Storage.Cache.MaxRAMMB, 1<<40)) << 20)
+	p.tuneRuntime(int64(min(settings.Server.Storage.Cache.MaxRAMMB, 1<<40)+spareMB) << 20)
 	stdout := logging.NewLineWriter(p.stdout)
 	logger := logging.New(logging.Config{
 		Filter: settings.LogFilter,

@@ -34,7 +34,7 @@ type Backend interface {
 	// Sets what is in them, none of it older than what s was acknowledged. Errors:
 	// ErrUnavailable, ErrIncomplete, a failure of the store.
 	Tree(ctx context.Context, s *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error)
-	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error)
+	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, fn func(key string, rec protocol.Record)) error
 	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error)
 	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error)
 	// Horizon says which tombstones are collected. HorizonChanged calls fn after some were

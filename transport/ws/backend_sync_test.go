@@ -85,20 +85,18 @@ func (b *fakeBackend) Tree(ctx context.Context, _ *partitions.Session, mapName s
 	return leaves, err
 }
 
-func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.KeyedRecord, error) {
-	list, _, err := b.machine.LeafRecords(mapName, bucket, 0)
-	return list, err
+func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, fn func(string, protocol.Record)) error {
+	return b.machine.LeafRecords(mapName, bucket, 0, fn)
 }
 
 func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error) {
-	list, _, err := b.machine.LeafSets(mapName, bucket)
-	return list, err
+	return b.machine.LeafSets(mapName, bucket)
 }
 
 func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error) {
 	var list []protocol.OREntry
 	for _, key := range keys {
-		entry, _, err := b.machine.Set(mapName, key)
+		entry, err := b.machine.Set(mapName, key)
 		if err != nil {
 			return nil, err
 		}

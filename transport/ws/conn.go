@@ -277,7 +277,12 @@ func (c *conn) reply(m protocol.Message) {
 		c.end(closeFlushed, protocol.CloseRetry, reasonInternal)
 		return
 	}
-	if err := c.out.put(m.Kind(), frame); errors.Is(err, errSlow) {
+	c.replyFrame(m.Kind(), frame)
+}
+
+// replyFrame queues an answer that is encoded.
+func (c *conn) replyFrame(kind protocol.Kind, frame []byte) {
+	if err := c.out.put(kind, frame); errors.Is(err, errSlow) {
 		c.slow()
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // setRoot answers ORMAP_SYNC_INIT; see syncRoot.
-func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]protocol.Message, error) {
+func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]syncAnswer, error) {
 	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
 		return nil, errTooManyMaps
 	}
@@ -26,7 +26,7 @@ func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]protoc
 	// A client without records, or with ours, cannot hold any that were removed.
 	root.FullResync = m.RootHash != 0 && m.RootHash != root.RootHash && horizon.Missed(m.ClaimedEpoch)
 	c.syncs.setFresh(m.MapName, !root.FullResync)
-	return []protocol.Message{root}, nil
+	return answer(root), nil
 }
 
 // setFresh notes whether pushes of a map are taken.
@@ -49,7 +49,7 @@ func (s *syncer) isFresh(mapName string) bool {
 // setBucket answers ORMAP_MERKLE_REQ_BUCKET. Above the leaves it lists all children: a
 // client looks for keys of its own only below nodes that are listed, and pushes them
 // from the level above the leaves, where only those that exist are.
-func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) ([]protocol.Message, error) {
+func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) ([]syncAnswer, error) {
 	bucket, leaf, err := merkle.ParsePath(m.Path)
 	if err != nil {
 		return nil, err
@@ -65,15 +65,16 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 			return nil, err
 		}
 		buckets := leaves.Children(m.Path, len(m.Path) < merkle.Digits-1)
-		return []protocol.Message{&protocol.ORMapSyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: buckets}}, nil
+		return answer(&protocol.ORMapSyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: buckets}), nil
 	}
 	entries, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket)
 	if err != nil {
 		return nil, err
 	}
-	var answers []protocol.Message
+	var answers []syncAnswer
 	for _, part := range portions(entries, entrySize) {
-		answers = append(answers, &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch})
+		leaf := &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch}
+		answers = append(answers, syncAnswer{m: leaf})
 	}
 	return answers, nil
 }
@@ -90,13 +91,13 @@ func entrySize(e protocol.OREntry) int {
 }
 
 // setDiff answers ORMAP_DIFF_REQUEST: one entry per key, in the order asked for.
-func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]protocol.Message, error) {
+func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]syncAnswer, error) {
 	epoch := c.backend.Horizon().Epoch
 	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys)
 	if err != nil {
 		return nil, err
 	}
-	return []protocol.Message{&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries, CoveringEpoch: epoch}}, nil
+	return answer(&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries, CoveringEpoch: epoch}), nil
 }
 
 // receivePush handles ORMAP_PUSH_DIFF: the client's records under some keys, and with

@@ -19,6 +19,8 @@ const (
 	syncBacklog = 256 << 10
 	// leafFrameBytes is the size about which a leaf is continued in another frame.
 	leafFrameBytes = 512 << 10
+	// leafFirstBytes is room for a small leaf.
+	leafFirstBytes = 1 << 10
 	// syncLag is, in milliseconds, how far what a node showed a client may have been
 	// behind the time that it told the client.
 	syncLag = 300_000
@@ -38,6 +40,9 @@ type syncer struct {
 	// fresh holds the observed-remove maps whose pushes are taken: those of which the
 	// client is known to have missed no collected removal.
 	fresh map[string]bool
+
+	// leafBytes is the size of the latest leaf; for the goroutine that answers.
+	leafBytes int
 }
 
 // syncRequest is one request with what must be answered before it.
@@ -161,29 +166,43 @@ func (c *conn) answerSync(r syncRequest) {
 		outcome, answers = c.syncFailed(r.m, err)
 	}
 	c.srv.metrics.operations(serviceSync, outcome, 1, time.Since(started))
-	for _, m := range answers {
+	for _, a := range answers {
 		c.out.settle(c.ctx, syncBacklog)
-		c.reply(m)
+		if a.frame != nil {
+			c.replyFrame(a.kind, a.frame)
+		} else {
+			c.reply(a.m)
+		}
 	}
 }
 
+// syncAnswer is one answer to a sync request: a message, or a frame that is made already.
+type syncAnswer struct {
+	m     protocol.Message
+	kind  protocol.Kind
+	frame []byte
+}
+
+// answer is a list of one message.
+func answer(m protocol.Message) []syncAnswer { return []syncAnswer{{m: m}} }
+
 // syncFailed is the answer to a request that could not be read for.
-func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answers []protocol.Message) {
+func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answers []syncAnswer) {
 	c.srv.log.Debug("sync request failed", "conn", c.id, "type", m.Kind().String(), "err", err)
 	for _, retry := range []error{partitions.ErrUnavailable, partitions.ErrIncomplete, context.DeadlineExceeded} {
 		if errors.Is(err, retry) {
-			return "unavailable", []protocol.Message{failureOf(m, protocol.CodeUnavailable, "map cannot be read now")}
+			return "unavailable", answer(failureOf(m, protocol.CodeUnavailable, "map cannot be read now"))
 		}
 	}
 	var limit *judge.Refusal
 	if errors.As(err, &limit) {
-		return "refused", []protocol.Message{failureOf(m, limit.Code, limit.Reason)}
+		return "refused", answer(failureOf(m, limit.Code, limit.Reason))
 	}
-	return "failed", []protocol.Message{failureOf(m, protocol.CodeInternal, "map cannot be read")}
+	return "failed", answer(failureOf(m, protocol.CodeInternal, "map cannot be read"))
 }
 
 // readSync reads what a request asks for.
-func (c *conn) readSync(m protocol.Message) ([]protocol.Message, error) {
+func (c *conn) readSync(m protocol.Message) ([]syncAnswer, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
 	defer cancel()
 	switch m := m.(type) {
@@ -207,24 +226,24 @@ var errTooManyMaps = &judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too 
 
 // syncRoot answers SYNC_INIT. The changes of the map are delivered from now on: what
 // comes after the root is read reaches the client as an event.
-func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]protocol.Message, error) {
+func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]syncAnswer, error) {
 	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
 		return nil, errTooManyMaps
 	}
 	if away := m.LastSyncTimestamp; away > 0 && c.backend.Horizon().Missed((away-syncLag)/1000) {
 		reason := "deletions from before are not known any more"
-		return []protocol.Message{&protocol.SyncResetRequired{MapName: m.MapName, Reason: reason}}, nil
+		return answer(&protocol.SyncResetRequired{MapName: m.MapName, Reason: reason}), nil
 	}
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
 	if err != nil {
 		return nil, err
 	}
-	return []protocol.Message{&protocol.SyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}}, nil
+	return answer(&protocol.SyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}), nil
 }
 
 // syncBucket answers MERKLE_REQ_BUCKET: with the children of a node, or with the
 // records of a leaf.
-func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket) ([]protocol.Message, error) {
+func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket) ([]syncAnswer, error) {
 	bucket, leaf, err := merkle.ParsePath(m.Path)
 	if err != nil {
 		return nil, err
@@ -234,17 +253,27 @@ func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket) ([]p
 		if err != nil {
 			return nil, err
 		}
-		return []protocol.Message{&protocol.SyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: leaves.Children(m.Path, false)}}, nil
+		return answer(&protocol.SyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: leaves.Children(m.Path, false)}), nil
 	}
-	records, err := c.backend.LeafRecords(ctx, c.session, m.MapName, bucket)
-	if err != nil {
-		return nil, err
-	}
-	var answers []protocol.Message
-	for _, part := range portions(records, func(r protocol.KeyedRecord) int { return len(r.Key) + len(r.Record.Value) }) {
-		answers = append(answers, &protocol.SyncRespLeaf{MapName: m.MapName, Path: m.Path, Records: part})
-	}
-	return answers, nil
+	return c.syncLeaf(ctx, m, bucket)
+}
+
+// syncLeaf answers for a leaf, in more than one frame if it is large. Its records go from
+// the store into the frames.
+func (c *conn) syncLeaf(ctx context.Context, m *protocol.MerkleReqBucket, bucket uint16) (answers []syncAnswer, err error) {
+	// The leaves of a map are about equally large.
+	leaf := protocol.NewLeafFrame(m.MapName, m.Path, leafFirstBytes+c.syncs.leafBytes+c.syncs.leafBytes/8)
+	end := func() { answers = append(answers, syncAnswer{kind: protocol.KindSyncRespLeaf, frame: leaf.Frame()}) }
+	err = c.backend.LeafRecords(ctx, c.session, m.MapName, bucket, func(key string, rec protocol.Record) {
+		if leaf.Len() >= leafFrameBytes {
+			end()
+			leaf = protocol.NewLeafFrame(m.MapName, m.Path, leafFrameBytes)
+		}
+		leaf.Add(key, rec)
+	})
+	end()
+	c.syncs.leafBytes = min(leaf.Len(), leafFrameBytes)
+	return answers, err
 }
 
 // portions cuts list into runs of about leafFrameBytes, at least one.

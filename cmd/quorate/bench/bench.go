@@ -22,6 +22,16 @@ func Run(ctx context.Context, args []string, out, diag io.Writer) error {
 		return err
 	}
 	r := &runner{options: o, diag: diag}
+	if o.Mode == "sync" {
+		report, err := r.measureSync(ctx)
+		if err != nil {
+			return fmt.Errorf("bench sync: %w", err)
+		}
+		if o.JSON {
+			return writeJSON(out, report)
+		}
+		return report.writeText(out)
+	}
 	report := Report{Machine: describeMachine(), Options: o}
 	for _, mode := range r.modes() {
 		results, err := r.measure(ctx, mode)
@@ -31,7 +41,7 @@ func Run(ctx context.Context, args []string, out, diag io.Writer) error {
 		report.Results = append(report.Results, results...)
 	}
 	if o.JSON {
-		return report.writeJSON(out)
+		return writeJSON(out, &report)
 	}
 	return report.writeText(out)
 }

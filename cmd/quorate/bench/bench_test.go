@@ -92,7 +92,7 @@ func TestReportsShowMediansAndTheRatioOfTheSameCall(t *testing.T) {
 	require.Contains(t, text.String(), "0.40 of ops/s")
 	require.Contains(t, text.String(), "2.50 of median latency")
 	require.Contains(t, text.String(), "idle: node 1 uses 4.5 % of one core and 30 MB")
-	require.NoError(t, report.writeJSON(&encoded))
+	require.NoError(t, writeJSON(&encoded, &report))
 	var back Report
 	require.NoError(t, json.Unmarshal(encoded.Bytes(), &back))
 	require.Equal(t, report, back)

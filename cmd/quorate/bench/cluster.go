@@ -46,22 +46,23 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// startCluster starts n servers of this executable and waits until all of them are
+// startCluster starts n servers of this executable, with env added to their
+// environment, and waits until all of them are
 // ready and share the leadership evenly.
-func startCluster(ctx context.Context, n int) (*cluster, error) {
+func startCluster(ctx context.Context, n int, env ...string) (*cluster, error) {
 	dir, err := os.MkdirTemp("", "quorate-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("directory of the cluster: %w", err)
 	}
 	c := &cluster{dir: dir}
-	if err := c.start(ctx, n); err != nil {
+	if err := c.start(ctx, n, env); err != nil {
 		c.stop()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *cluster) start(ctx context.Context, n int) error {
+func (c *cluster) start(ctx context.Context, n int, env []string) error {
 	ports, err := freePorts(2 * n)
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (c *cluster) start(ctx context.Context, n int) error {
 		if n > 1 {
 			args = append(args, "--seed-nodes", strings.Join(seeds, ","))
 		}
-		env := []string{"SERVICE_NO_AUTH=1", "RUST_LOG=warn", "SERVICE_STORE_PATH=" + filepath.Join(c.dir, node.id+".db")}
+		env := append([]string{"SERVICE_NO_AUTH=1", "RUST_LOG=warn", "SERVICE_STORE_PATH=" + filepath.Join(c.dir, node.id+".db")}, env...)
 		if err := c.spawn(node, args, env); err != nil {
 			return err
 		}
@@ -181,6 +182,12 @@ func (c *cluster) tails() string {
 
 // stop ends the nodes and removes their files.
 func (c *cluster) stop() {
+	c.halt()
+	_ = os.RemoveAll(c.dir)
+}
+
+// halt ends the nodes.
+func (c *cluster) halt() {
 	for _, n := range c.nodes {
 		_ = n.cmd.Process.Signal(syscall.SIGTERM)
 	}
@@ -190,7 +197,7 @@ func (c *cluster) stop() {
 		kill.Stop()
 		_ = n.log.Close()
 	}
-	_ = os.RemoveAll(c.dir)
+	c.nodes = nil
 }
 
 // errChild is wrapped when a child process ended by itself.

@@ -5,12 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
 // Options say what to measure.
 type Options struct {
-	// Mode is write, latency, idle, floor or all.
+	// Mode is write, latency, idle, floor, all or sync. It may be given as the first
+	// argument.
 	Mode string
 	// Nodes is the size of the cluster that is started when Target is empty.
 	Nodes int
@@ -33,6 +35,8 @@ type Options struct {
 	// Rate is the number of operations per second of an open-loop run; zero is
 	// closed-loop.
 	Rate float64
+	// Records is the largest map that sync measures with.
+	Records int
 	// JSON selects machine-readable output.
 	JSON bool
 }
@@ -42,7 +46,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	o := Options{}
 	f := flag.NewFlagSet("quorate bench", flag.ContinueOnError)
 	f.SetOutput(out)
-	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, idle, floor, all")
+	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, idle, floor, all, sync")
 	f.IntVar(&o.Nodes, "nodes", 3, "nodes of the cluster to start")
 	f.StringVar(&o.Target, "target", "", "comma-separated WebSocket URLs of running nodes, instead of a cluster of its own")
 	f.StringVar(&o.Token, "token", "", "token to authenticate with at the target")
@@ -55,7 +59,11 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.DurationVar(&o.Warmup, "warmup", 2*time.Second, "time before a run that does not count")
 	f.IntVar(&o.Runs, "runs", 3, "runs of each measurement; medians are reported")
 	f.Float64Var(&o.Rate, "rate", 0, "operations per second of an open-loop run; 0 is closed-loop")
+	f.IntVar(&o.Records, "records", 1_000_000, "records of the largest map that sync measures with")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		args = append([]string{"-mode", args[0]}, args[1:]...)
+	}
 	if err := f.Parse(args); err != nil {
 		return Options{}, err
 	}
@@ -73,9 +81,9 @@ func (o *Options) validate() error {
 		}
 	}
 	switch o.Mode {
-	case "write", "latency", "idle", "floor", "all":
+	case "write", "latency", "idle", "floor", "all", "sync":
 	default:
-		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, idle, floor, all", o.Mode))
+		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, idle, floor, all, sync", o.Mode))
 	}
 	check(o.Nodes >= 1 && o.Nodes <= 9, "-nodes must be 1 to 9")
 	check(o.Connections >= 1, "-connections must be at least 1")
@@ -83,6 +91,7 @@ func (o *Options) validate() error {
 	check(o.ValueBytes >= 1 && o.ValueBytes <= 1<<20, "-value-bytes must be 1 to 1048576")
 	check(o.Keys >= 1, "-keys must be at least 1")
 	check(o.Duration > 0 && o.Warmup >= 0, "-duration must be positive and -warmup not negative")
+	check(o.Records >= 1000, "-records must be at least 1000")
 	check(o.Runs >= 1, "-runs must be at least 1")
 	check(o.Rate >= 0, "-rate must not be negative")
 	check(o.Target == "" || o.Mode == "write" || o.Mode == "latency", "-target measures write and latency only")

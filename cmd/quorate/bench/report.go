@@ -96,10 +96,10 @@ func medianOf(samples []Sample) Sample {
 	return m
 }
 
-func (r *Report) writeJSON(out io.Writer) error {
+func writeJSON(out io.Writer, report any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return e.Encode(report)
 }
 
 func (r *Report) writeText(out io.Writer) error {
