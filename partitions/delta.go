@@ -72,8 +72,8 @@ func clusterMark(cluster string) uint64 {
 }
 
 // Delta returns the records of a map that were stored since a client was told last, by
-// what the stamp that it then got says; tombstones included. It ends a round at about
-// maxBytes and says more then: the returned stamp goes on from there. Records that are
+// what the stamp that it then got says; tombstones included. It ends at about maxBytes and
+// says more then: the returned stamp goes on from there. Records that are
 // stored meanwhile may come twice. Otherwise as Tree.
 func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since protocol.Timestamp, maxBytes int,
 ) (records []protocol.KeyedRecord, next protocol.Timestamp, more bool, err error) {
@@ -85,7 +85,7 @@ func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since pr
 	p := parseProgress(since.NodeID, cluster, groups)
 	waiting, cancel := context.WithTimeout(ctx, catchUpTime)
 	defer cancel()
-	for group := max(p.group, 1); group <= groups && !more; group++ {
+	for _, group := range p.order(groups) {
 		r.catchUp(waiting, group, &p.indexes[group-1])
 		err = r.readGroup(ctx, s, group, func(group uint32, reader Reader) error {
 			more, err = p.round(group, reader, mapName, &records, &maxBytes)
@@ -93,6 +93,9 @@ func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since pr
 		})
 		if err != nil {
 			return nil, next, false, err
+		}
+		if more {
+			break
 		}
 	}
 	next = r.deps.Clock.Now()
@@ -110,6 +113,20 @@ func (r *Router) catchUp(ctx context.Context, group uint32, index *uint64) {
 	if r.deps.Groups.WaitApplied(ctx, group, *index) != nil {
 		*index = 0
 	}
+}
+
+// order is that in which the groups are told: first what is left of a round that is under
+// way, then all, because those told before may have changed.
+func (p *progress) order(groups uint32) (list []uint32) {
+	if p.group > 0 {
+		for group := p.group; group <= groups; group++ {
+			list = append(list, group)
+		}
+	}
+	for group := uint32(1); group <= groups; group++ {
+		list = append(list, group)
+	}
+	return list
 }
 
 // round tells one group from where p stands, and moves p. more says that it was not

@@ -67,7 +67,7 @@ func (m *metrics) zero() {
 	for _, result := range []string{"accepted", "refused"} {
 		m.auths.WithLabelValues("jwt", result)
 	}
-	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin", "syncs", "stale_push"} {
+	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin", "syncs", "stale_push", "resync"} {
 		m.limits.WithLabelValues(limit)
 	}
 	outcomes := map[string][]string{

@@ -102,6 +102,30 @@ func (o *outbound) settle(ctx context.Context, limit int) {
 	}
 }
 
+// emptied blocks until no events wait to be sent, and reports whether that came before
+// ctx ended.
+func (o *outbound) emptied(ctx context.Context) bool {
+	for {
+		o.mu.Lock()
+		if o.refusing || o.events == 0 {
+			o.mu.Unlock()
+			return true
+		}
+		if o.space == nil {
+			o.space = make(chan struct{})
+		}
+		space := o.space
+		o.mu.Unlock()
+		select {
+		case <-space:
+		case <-o.aborted:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // offer queues an answer if there is room; otherwise it returns a channel that is
 // closed when there may be.
 func (o *outbound) offer(kind protocol.Kind, frame []byte) (wait <-chan struct{}, err error) {

@@ -30,8 +30,10 @@ type query struct {
 	// events: this query carries the SERVER_EVENT stream of its map. Set before
 	// the subscription is released, never changed after.
 	events bool
-	// sub is nil until subscribed; protected by queries.mu.
-	sub *partitions.Subscription
+	// sub is nil until subscribed, released says that its changes are on their way; both
+	// protected by queries.mu.
+	sub      *partitions.Subscription
+	released bool
 }
 
 // queries are the live queries of one connection. The zero value is ready to use.
@@ -43,7 +45,9 @@ type queries struct {
 	maps map[string]*mapQueries
 	// watched is the number of maps that are watched.
 	watched int
-	closed  bool
+	// resynced is when the client was last told anew what it had missed.
+	resynced time.Time
+	closed   bool
 }
 
 // mapQueries are the queries of a connection on one map.
@@ -158,15 +162,13 @@ func (c *conn) response(q *query, rows []partitions.Row) *protocol.QueryResp {
 func (q *query) Event(e *partitions.Event) bool {
 	err := q.conn.out.event(q, e)
 	if errors.Is(err, errSlow) {
-		q.conn.slow()
+		q.conn.missed(q)
 	}
 	return err == nil
 }
 
-// Gap implements partitions.Sink: the client reconnects and gets a new snapshot.
-func (q *query) Gap() {
-	q.conn.end(closeFlushed, protocol.CloseRetry, reasonGap)
-}
+// Gap implements partitions.Sink.
+func (q *query) Gap() { q.conn.missed(q) }
 
 // write sends what an event means for q: the stored record for the map, and the
 // movement of its row for the query.
@@ -269,6 +271,7 @@ func (s *queries) release(q *query, resp *protocol.QueryResp) error {
 		on.events, q.events = q, true
 	}
 	q.sub.Release()
+	q.released = true
 	q.cancel()
 	return nil
 }
@@ -335,7 +338,7 @@ func (s *queries) watch(c *conn, mapName string, limit int) bool {
 	on.watched = true
 	s.watched++
 	if on.events == nil {
-		on.events = &query{conn: c, mapName: mapName, events: true}
+		on.events = &query{conn: c, mapName: mapName, events: true, released: true}
 		on.events.gone.Store(true) // it has no updates of its own
 		on.events.sub = c.backend.Watch(c.session, mapName, on.events)
 	}

@@ -327,15 +327,6 @@ func TestQueryIDsBelongToTheirConnection(t *testing.T) {
 	b.silent()
 }
 
-func TestGapClosesTheConnection(t *testing.T) {
-	f := start(t)
-	c := f.dial()
-	c.send(querySub("q", "m"))
-	expect[*protocol.QueryResp](c)
-	f.backend.hub.Publish(&fsm.Changes{Group: 1, Reset: true})
-	require.Equal(t, protocol.CloseRetry, c.expectClose())
-}
-
 func TestABurstOfChangesDoesNotLoseAFastClient(t *testing.T) {
 	f := start(t)
 	c := f.dial()
