@@ -69,6 +69,7 @@ func New(cfg ServerConfig, deps Deps) (*Server, error) {
 		Registerer: s.registry, Gatherer: s.registry, Fatal: s.listenerFailed,
 	}
 	if !cfg.Security.NoAuth {
+		td.Secret = []byte(cfg.Security.JWTSecret)
 		verifier, err := cfg.verifier(s.log, unixMillis)
 		if err != nil {
 			return nil, err

@@ -81,7 +81,7 @@ func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since pr
 	if groups == 0 {
 		return nil, next, false, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
 	}
-	cluster := r.deps.Cluster().Genesis.ClusterID
+	cluster := r.ClusterID()
 	p := parseProgress(since.NodeID, cluster, groups)
 	waiting, cancel := context.WithTimeout(ctx, catchUpTime)
 	defer cancel()

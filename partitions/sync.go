@@ -13,6 +13,15 @@ import (
 // seen.
 func (r *Router) Now() protocol.Timestamp { return r.deps.Clock.Now() }
 
+// ClusterID names the cluster; it is empty before the node belongs to one.
+func (r *Router) ClusterID() string {
+	state := r.deps.Cluster()
+	if state == nil || state.Genesis == nil {
+		return ""
+	}
+	return state.Genesis.ClusterID
+}
+
 // Watch registers sink for the changes of mapName by others than s; see Subscribe. They
 // are delivered at once: the caller shows no snapshot.
 func (r *Router) Watch(s *Session, mapName string, sink Sink) *Subscription {

@@ -68,6 +68,8 @@ type Deps struct {
 	Now func() int64
 	// Verifier checks the tokens of clients. Nil switches authentication off.
 	Verifier ws.Verifier
+	// Secret is that which signs the tokens of clients; empty without authentication.
+	Secret []byte
 	// CaughtUp reports whether the node can serve at present; see health.Deps. Nil
 	// is always.
 	CaughtUp func() bool

@@ -52,7 +52,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		InFlight:    func() int { return s.ws.InFlight() },
 	})
 	sockets, err := ws.New(cfg.WebSocket, ws.Deps{
-		Logger: deps.Logger, Now: deps.Now, Verifier: deps.Verifier,
+		Logger: deps.Logger, Now: deps.Now, Verifier: deps.Verifier, Secret: deps.Secret,
 		Accepting: s.health.Accepting, Registerer: deps.Registerer,
 	})
 	if err != nil {

@@ -40,6 +40,10 @@ func (noCluster) NewSession() *partitions.Session { return nil }
 
 func (noCluster) Now() protocol.Timestamp { return protocol.Timestamp{Millis: 1} }
 
+func (noCluster) ClusterID() string { return "c" }
+
+func (noCluster) HorizonChanged(func()) (cancel func()) { return func() {} }
+
 func (noCluster) PartitionMap() *partitions.MapInfo { return nil }
 func (noCluster) MapChanged(func()) (cancel func()) { return func() {} }
 

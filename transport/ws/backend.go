@@ -45,6 +45,8 @@ type Backend interface {
 	UnknownRemovals(mapName string, tags []string) []string
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp
+	// ClusterID names the cluster, empty while there is none.
+	ClusterID() string
 	// PartitionMap is the cluster as clients see it, nil while there is none. It is
 	// shared and not modified.
 	PartitionMap() *partitions.MapInfo

@@ -135,6 +135,8 @@ func (b *fakeBackend) setHorizon(h partitions.Horizon) {
 	b.collected()
 }
 
+func (*fakeBackend) ClusterID() string { return "c-01" }
+
 func (b *fakeBackend) Now() protocol.Timestamp {
 	return protocol.Timestamp{Millis: testNow, NodeID: "n1"}
 }

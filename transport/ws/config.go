@@ -188,6 +188,9 @@ type Deps struct {
 	// Verifier checks tokens. Nil switches authentication off: every connection is
 	// anonymous from its first frame.
 	Verifier Verifier
+	// Secret is that which signs the tokens of users; it takes part in those of devices.
+	// Empty without authentication.
+	Secret []byte
 	// Accepting reports whether new connections are taken. Nil takes all.
 	Accepting func() bool
 	// Registerer takes the metrics. Nil keeps them unregistered.

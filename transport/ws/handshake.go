@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/auth"
+	"github.com/quorate/quorate/transport/device"
 )
 
 // authState is who is at the other end of a connection, and until when. For the
@@ -13,8 +14,8 @@ import (
 type authState struct {
 	// subject is the token's subject, empty without authentication.
 	subject string
-	// client names the device in dedup keys: the device token it presented, within
-	// its subject, or the connection if it presented none.
+	// client names the device in dedup keys: the device token that it presented or was
+	// given, within its subject; the connection before that.
 	client string
 	// acked and greeted: AUTH and DEVICE_HELLO are answered once.
 	acked, greeted bool
@@ -44,8 +45,7 @@ func (c *conn) receiveAuth(m *protocol.Auth) {
 	switch {
 	case v == nil && !c.auth.acked:
 		c.auth.acked = true
-		c.auth.identify("", m.DeviceToken)
-		c.ackAuth(auth.Principal{})
+		c.ackAuth(auth.Principal{}, m.DeviceToken)
 	case v == nil:
 	case c.live.Load():
 		c.renew(v, m.Token)
@@ -65,18 +65,20 @@ func (c *conn) authenticate(v Verifier, m *protocol.Auth) {
 	}
 	c.srv.metrics.auth("accepted")
 	c.auth.subject = p.ID
-	c.auth.identify(p.ID, m.DeviceToken)
 	c.expireAt(p.ValidUntil)
-	c.ackAuth(p)
+	c.ackAuth(p, m.DeviceToken)
 	c.live.Store(true)
 }
 
-func (c *conn) ackAuth(p auth.Principal) {
+func (c *conn) ackAuth(p auth.Principal, deviceToken string) {
 	roles := p.Roles
 	if roles == nil {
 		roles = []string{}
 	}
-	c.reply(&protocol.AuthAck{ConnectionID: c.id, ServerNodeID: c.srv.cfg.NodeID, Roles: roles, UserID: p.ID})
+	d := c.identify(p.ID, deviceToken)
+	c.reply(&protocol.AuthAck{
+		ConnectionID: c.id, ServerNodeID: c.srv.cfg.NodeID, Roles: roles, UserID: p.ID, DeviceID: d.ID, DeviceToken: d.Token,
+	})
 }
 
 // renew extends the life of the connection by a fresh token of the same subject.
@@ -98,17 +100,26 @@ func (c *conn) receiveHello(m *protocol.DeviceHello) {
 		return
 	}
 	c.auth.greeted = true
-	c.auth.identify("", m.DeviceToken)
-	c.reply(&protocol.DeviceAck{})
+	d := c.identify("", m.DeviceToken)
+	c.reply(&protocol.DeviceAck{DeviceID: d.ID, DeviceToken: d.Token})
 }
 
-// identify remembers the device. A client without a device token is known by its
-// connection only: op ids are unique per device, so taking the subject for the
-// device would let the write of one device pass for the repeat of another's.
-func (a *authState) identify(subject, deviceToken string) {
-	if deviceToken != "" {
-		a.client = subject + "\x00" + deviceToken
+// identify remembers the device and returns what it is told: its id, and a token if it
+// did not present one of ours. Op ids are unique per device, so taking the subject for
+// the device would let the write of one device pass for the repeat of another's.
+func (c *conn) identify(subject, presented string) device.Identity {
+	issuer := device.New(c.srv.deps.Secret, c.backend.ClusterID())
+	if id, ok := issuer.Check(subject, presented); ok {
+		c.auth.client = subject + "\x00" + presented
+		return device.Identity{ID: id}
 	}
+	d := issuer.Issue(subject)
+	c.auth.client = subject + "\x00" + d.Token
+	if presented != "" {
+		// What it sent under that name may come again before it takes the new one.
+		c.auth.client = subject + "\x00" + presented
+	}
+	return d
 }
 
 // expireAt closes the connection at t, or later if it was already to live longer.

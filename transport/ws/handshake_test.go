@@ -155,3 +155,32 @@ func TestHelloIsIgnoredWithAuth(t *testing.T) {
 	c.send(&protocol.DeviceHello{})
 	c.silent()
 }
+
+func TestADeviceIsKnownAgainByTheTokenThatItWasGiven(t *testing.T) {
+	f := start(t)
+	hello := func(token string) (*client, *protocol.DeviceAck) {
+		c := f.dial()
+		c.send(&protocol.DeviceHello{DeviceToken: token})
+		return c, expect[*protocol.DeviceAck](c)
+	}
+	first, issued := hello("")
+	require.NotEmpty(t, issued.DeviceID)
+	require.NotEmpty(t, issued.DeviceToken)
+	_, again := hello(issued.DeviceToken)
+	require.Equal(t, &protocol.DeviceAck{DeviceID: issued.DeviceID}, again)
+	_, foreign := hello("of another server")
+	require.NotEqual(t, issued.DeviceID, foreign.DeviceID)
+	require.NotEmpty(t, foreign.DeviceToken)
+
+	// A write that the server stamps is the same one when the device sends it again.
+	unstamped := protocol.ClientOp{ID: "1", MapName: "m", Key: "k", RecordPresence: protocol.Present, Record: protocol.Record{Value: []byte{1}}}
+	first.send(batch(unstamped))
+	expect[*protocol.OpAck](first)
+	second, _ := hello(issued.DeviceToken)
+	second.send(batch(unstamped))
+	expect[*protocol.OpAck](second)
+	written := f.backend.written()
+	require.Len(t, written, 2)
+	require.NotEmpty(t, written[0].Dedup)
+	require.Equal(t, written[0].Dedup, written[1].Dedup)
+}
