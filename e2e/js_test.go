@@ -12,10 +12,16 @@ import (
 	"github.com/quorate/quorate/e2e/harness"
 )
 
-// TestJavaScriptClientsAreUnderstood runs js/client.mjs against three nodes. It wants
+// TestJavaScriptClientsAreUnderstood runs the scripts in js against three nodes. It wants
 // Node.js and the modules, which `make e2e` installs, so it belongs to the full run.
 func TestJavaScriptClientsAreUnderstood(t *testing.T) {
 	onlyFull(t)
+	for _, script := range []string{"client.mjs", "sync.mjs"} {
+		t.Run(script, func(t *testing.T) { runScript(t, script) })
+	}
+}
+
+func runScript(t *testing.T, script string) {
 	cfg := config()
 	cfg.Secret = secret
 	c := harness.Start(t, cfg, 3)
@@ -25,7 +31,7 @@ func TestJavaScriptClientsAreUnderstood(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "client.mjs")
+	cmd := exec.CommandContext(ctx, "node", script)
 	cmd.Dir = "js"
 	cmd.Env = append(os.Environ(), "QUORATE_URLS="+strings.Join(urls, ","), "JWT_SECRET="+secret)
 	out, err := cmd.CombinedOutput()
