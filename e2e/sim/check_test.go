@@ -184,6 +184,7 @@ func (w *world) check(watchers []*watcher) {
 	for _, p := range problems {
 		w.problem("%s", p)
 	}
+	w.checkSets()
 	for _, s := range watchers {
 		s.compare(states["replica 0"]["m0"])
 	}

@@ -36,6 +36,8 @@ type client struct {
 	next   int
 	// unsettled is a batch without a full set of verdicts, which is sent again.
 	unsettled []model.Write
+	// tags are those that it added to the sets and may remove.
+	tags []string
 }
 
 // startLoad starts clients until stop is closed.
@@ -61,6 +63,8 @@ func (c *client) run() {
 		case c.life == nil:
 		case c.rng.IntN(5) == 0:
 			c.writeRegister()
+		case c.rng.IntN(4) == 0:
+			c.writeSet()
 		default:
 			c.writeBatch()
 		}

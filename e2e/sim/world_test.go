@@ -31,6 +31,7 @@ type world struct {
 	machines  []*machine
 	history   *model.History
 	registers *model.Registers
+	sets      ledger
 	began     time.Time
 	clients   int // started so far
 	// null is a cluster that keeps nothing on disk. wiped is set when a disk was wiped in
