@@ -166,6 +166,9 @@ func (r *reader) raw() msgp.Raw {
 	if err != nil {
 		r.fault(err)
 	}
+	if len(out) == 1 && out[0] == mnil {
+		return nil // as if it had been nil in the first place
+	}
 	return msgp.Raw(out)
 }
 

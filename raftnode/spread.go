@@ -29,6 +29,10 @@ func (r reached) after(target raft.ServerAddress, req *raft.AppendEntriesRequest
 	if n := len(req.Entries); n > 0 {
 		next.PrevLogEntry, next.PrevLogTerm = req.Entries[n-1].Index, req.Entries[n-1].Term
 	}
+	if last := &r.request; last.Term == next.Term && last.PrevLogEntry > next.PrevLogEntry {
+		// The answer to an earlier message came later; what was agreed on stays agreed.
+		next.PrevLogEntry, next.PrevLogTerm = last.PrevLogEntry, last.PrevLogTerm
+	}
 	return reached{target: target, request: next}
 }
 
@@ -63,10 +67,13 @@ func (g *Group) spread(in *instance) {
 		for id, r := range in.transport.peers.uninformed(term, commit) {
 			// One message to a follower at a time; more would say the same.
 			in.spawn(func() {
-				defer in.transport.peers.informed(id)
 				req, _ := r.news(commit)
 				// A failure shows where the library's own messages go.
-				_ = in.transport.AppendEntries(id, r.target, req, &raft.AppendEntriesResponse{})
+				err := in.transport.AppendEntries(id, r.target, req, &raft.AppendEntriesResponse{})
+				in.transport.peers.informed(id)
+				if err == nil {
+					in.noteProgress() // more may have been committed meanwhile
+				}
 			})
 		}
 	}

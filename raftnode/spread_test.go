@@ -49,6 +49,12 @@ func TestNewsNeverGoBeyondWhatAFollowerAgreedWith(t *testing.T) {
 	if _, ok := r.news(6); ok {
 		t.Error("news below what was told")
 	}
+	// Nor does it take back what was agreed on.
+	r = r.after("a", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, Entries: entries(3, 8, 9), LeaderCommitIndex: 7})
+	r = r.after("a", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7})
+	if req, ok := r.news(9); !ok || req.PrevLogEntry != 9 || req.LeaderCommitIndex != 9 {
+		t.Errorf("news %+v, %v after answers that crossed", req, ok)
+	}
 	r = r.after("a", &raft.AppendEntriesRequest{Term: 4, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 2})
 	if req, ok := r.news(7); !ok || req.LeaderCommitIndex != 7 || req.Term != 4 {
 		t.Errorf("news of a new term %+v, %v", req, ok)
