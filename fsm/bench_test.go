@@ -71,3 +71,21 @@ func benchmarkEntry(n uint64, size int, fresh bool, value []byte) []byte {
 	}
 	return command.AppendEntry(nil, ts(int64(n), 0), cmds)
 }
+
+// BenchmarkOpen opens a machine on a store of 100,000 records, whose trees it rebuilds.
+func BenchmarkOpen(b *testing.B) {
+	const records, batch = 100_000, 500
+	r := openRig(b, 1, openBolt(b))
+	for i := range records / batch {
+		var cmds []command.Raw
+		for j := range batch {
+			cmds = append(cmds, put("m", fmt.Sprint("key-", i*batch+j), "a value of some length", ts(1, 0)))
+		}
+		r.apply(entry(uint64(i+1), ts(1, 0), cmds...))
+	}
+	r.flush()
+	for b.Loop() {
+		r = r.crash()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/records, "ns/record")
+}

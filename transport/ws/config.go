@@ -53,9 +53,10 @@ type Config struct {
 	MaxRows, MaxResponseBytes int
 	// MaxSyncRequests and MaxSyncRequestBytes bound the sync requests of one connection
 	// that wait for their answers, refused with 429 beyond; MaxSyncMaps the maps that it
-	// may sync, refused with 429 too. ConcurrentSyncs is how many sync requests of all
-	// connections are read for at a time; the others wait.
-	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, ConcurrentSyncs int
+	// may sync, refused with 429 too. MaxSyncRequestsOfAll bounds the waiting requests of
+	// all connections together. ConcurrentSyncs is how many of them are read for at a
+	// time; the others wait.
+	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, MaxSyncRequestsOfAll, ConcurrentSyncs int
 	// MaxQueries bounds the live queries of one connection, refused with 429
 	// beyond.
 	MaxQueries int
@@ -111,6 +112,7 @@ func DefaultConfig() Config {
 		MaxSyncRequests:          65_536,
 		MaxSyncRequestBytes:      8 << 20,
 		MaxSyncMaps:              1024,
+		MaxSyncRequestsOfAll:     1 << 20,
 		ConcurrentSyncs:          16,
 		CloseTimeout:             2 * time.Second,
 	}
@@ -153,6 +155,7 @@ func (c Config) Validate() error {
 	positive("sync requests", int64(c.MaxSyncRequests))
 	positive("sync request bytes", int64(c.MaxSyncRequestBytes))
 	positive("sync maps", int64(c.MaxSyncMaps))
+	positive("sync requests of all connections", int64(c.MaxSyncRequestsOfAll))
 	positive("concurrent syncs", int64(c.ConcurrentSyncs))
 	positive("close timeout", int64(c.CloseTimeout))
 	positive("outbound capacity", int64(c.Connection.OutboundCapacity))

@@ -48,6 +48,8 @@ type Server struct {
 	workers *workers.Pool
 	// syncSlots has room for the sync requests that are read for at a time.
 	syncSlots chan struct{}
+	// syncsWaiting counts the sync requests that wait for their answers.
+	syncsWaiting atomic.Int64
 
 	// mu protects the fields below.
 	mu       sync.Mutex

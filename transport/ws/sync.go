@@ -58,7 +58,7 @@ func (c *conn) receiveSync(m protocol.Message, size int) {
 		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
-	if !c.syncs.add(syncRequest{m: m, size: size, earlier: c.turns.last}, &c.srv.cfg, c.startSync) {
+	if !c.syncs.add(syncRequest{m: m, size: size, earlier: c.turns.last}, c) {
 		c.srv.metrics.limit("syncs")
 		c.reply(failureOf(m, protocol.CodeOverloaded, "too many sync requests at once"))
 	}
@@ -96,19 +96,24 @@ func checkSync(m protocol.Message) judge.Refusal {
 	return judge.Refusal{}
 }
 
-// add queues a request, and has the answering started if nobody does. It reports
+// add queues a request of c, and has the answering started if nobody does. It reports
 // whether there was room.
-func (s *syncer) add(r syncRequest, cfg *Config, start func()) bool {
+func (s *syncer) add(r syncRequest, c *conn) bool {
+	cfg, all := &c.srv.cfg, &c.srv.syncsWaiting
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) >= cfg.MaxSyncRequests || len(s.queue) > 0 && s.bytes+r.size > cfg.MaxSyncRequestBytes {
+		return false
+	}
+	if all.Add(1) > int64(cfg.MaxSyncRequestsOfAll) {
+		all.Add(-1)
 		return false
 	}
 	s.queue = append(s.queue, r)
 	s.bytes += r.size
 	if !s.running {
 		s.running = true
-		start()
+		c.startSync()
 	}
 	return true
 }
@@ -136,6 +141,7 @@ func (c *conn) startSync() {
 			if c.ctx.Err() == nil { // otherwise the rest is dropped
 				c.answerSync(r)
 			}
+			c.srv.syncsWaiting.Add(-1)
 		}
 	})
 }

@@ -190,6 +190,26 @@ func TestSyncRequestsAreBoundedAndHeartbeatsAreAnsweredBesideThem(t *testing.T) 
 	for range 60 - refused {
 		expect[*protocol.SyncRespBuckets](c)
 	}
+	eventually(t, func() bool { return f.syncsWaiting.Load() == 0 }, "all are answered")
+}
+
+func TestSyncRequestsOfAllConnectionsAreBounded(t *testing.T) {
+	hold := make(chan struct{})
+	f := start(t, func(cfg *Config, _ *Deps, b *fakeBackend) {
+		cfg.MaxSyncRequestsOfAll = 3
+		b.onSnapshot = func(context.Context) error { <-hold; return nil }
+	})
+	a, b := f.dial(), f.dial()
+	for range 3 {
+		a.send(&protocol.MerkleReqBucket{MapName: "m", Path: ""})
+	}
+	eventually(t, func() bool { return f.syncsWaiting.Load() == 3 }, "three wait")
+	b.send(&protocol.MerkleReqBucket{MapName: "m", Path: ""})
+	require.Equal(t, protocol.CodeOverloaded, expect[*protocol.ErrorMessage](b).Code)
+	close(hold)
+	for range 3 {
+		expect[*protocol.SyncRespBuckets](a)
+	}
 }
 
 func TestABigLeafComesInPortions(t *testing.T) {
