@@ -222,10 +222,9 @@ func (r *run) house(tagCell *cell, tag orTag, mapName, key, tagText string) erro
 	return r.bury(command.ORRemove{Map: mapName, Tag: tagText}, key)
 }
 
-// removedKeyBytes is the length of the longest item key that a tag needs.
+// removedKeyBytes is a length that no item key of a tag is above.
 func removedKeyBytes(mapName, key, tag string) int {
-	const lengths = 8
-	return lengths + len(mapName) + len(key) + len(tag)
+	return keyOverhead + len(mapName) + len(key) + len(tag)
 }
 
 // added and removed record the changes of a set. What they keep is copied, so that the

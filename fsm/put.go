@@ -35,7 +35,7 @@ func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 	key := appendPlace(scratch[:0], put.Map, put.Key)
 	// Proposers refuse these sizes too; a store would fail on them.
 	size := 2*recordOverhead + len(put.Record.Timestamp.NodeID) + len(put.Record.Value)
-	if len(key) > storage.MaxKeyBytes || size > storage.MaxValueBytes {
+	if len(put.Map)+len(put.Key)+keyOverhead > storage.MaxKeyBytes || size > storage.MaxValueBytes {
 		return r.refused(protocol.CodeTooLarge, "map name, key or value is too long"), nil
 	}
 	c, err := r.lookup(storage.SectionRecords, key)

@@ -61,6 +61,10 @@ func splitPlace(bytes string) (mapName, key string, err error) {
 	return mapName, rest[2:], nil
 }
 
+// keyOverhead is more than what any item key has beside its names: their lengths, a
+// bucket, or the place of a grave.
+const keyOverhead = 32
+
 // listed is the value of items that say all in their key.
 var listed = []byte{1}
 

@@ -15,6 +15,8 @@ var (
 	// ErrUnknown: something was proposed and at least one operation has no verdict.
 	// The caller must not answer; the client re-sends. Indeterminate.
 	ErrUnknown = errors.New("outcome of the write is unknown")
+	// ErrTooMuch: what was asked for does not fit into one answer.
+	ErrTooMuch = errors.New("more than one answer holds")
 	// ErrIncomplete: this node does not hold every partition of the map and cannot
 	// answer for all of them.
 	ErrIncomplete = errors.New("not all partitions are readable on this node")

@@ -162,7 +162,9 @@ func TestTheTreeIsThatOfAllGroupsTogether(t *testing.T) {
 	}
 	add("a", "t1")
 	add("b", "t2")
-	entries, err := r.Sets(t.Context(), s, "s", []string{"b", "x", "a"})
+	_, err = r.Sets(t.Context(), s, "s", []string{"b", "b", "b", "b"}, 500)
+	require.ErrorIs(t, err, ErrTooMuch, "the same key again and again costs as much as others")
+	entries, err := r.Sets(t.Context(), s, "s", []string{"b", "x", "a"}, 1<<20)
 	require.NoError(t, err)
 	require.Equal(t, []string{"b", "x", "a"}, []string{entries[0].Key, entries[1].Key, entries[2].Key})
 	require.Equal(t, "t2", entries[0].Records[0].Tag)

@@ -65,8 +65,9 @@ func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucke
 }
 
 // Sets returns the given keys of an observed-remove map, in their order; of one that is
-// not there, an entry without records. Otherwise as Tree.
-func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []string) ([]protocol.OREntry, error) {
+// not there, an entry without records. Beyond about maxBytes it returns ErrTooMuch.
+// Otherwise as Tree.
+func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error) {
 	list := make([]protocol.OREntry, len(keys))
 	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) (err error) {
 		for i, key := range keys {
@@ -75,6 +76,9 @@ func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []st
 			}
 			if list[i], err = reader.Set(mapName, key); err != nil {
 				return err
+			}
+			if maxBytes -= list[i].Size(); maxBytes < 0 {
+				return ErrTooMuch
 			}
 		}
 		return nil

@@ -62,6 +62,19 @@ type OREntry struct {
 	Tombstones []string   `wire:"tombstones"`
 }
 
+// Size is about what e takes in a frame.
+func (e OREntry) Size() int {
+	const overhead = 96
+	size := overhead + len(e.Key)
+	for i := range e.Records {
+		size += overhead + len(e.Records[i].Tag) + len(e.Records[i].Value)
+	}
+	for _, tag := range e.Tombstones {
+		size += len(tag)
+	}
+	return size
+}
+
 // KeyedRecord is a record with its key, as leaves and deltas carry it.
 type KeyedRecord struct {
 	Key    string

@@ -32,11 +32,11 @@ type Backend interface {
 	Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription
 	// Tree returns the leaf buckets of a hash tree of a map, LeafRecords, LeafSets and
 	// Sets what is in them, none of it older than what s was acknowledged. Errors:
-	// ErrUnavailable, ErrIncomplete, a failure of the store.
+	// ErrUnavailable, ErrIncomplete, ErrTooMuch of Sets, a failure of the store.
 	Tree(ctx context.Context, s *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error)
 	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, fn func(key string, rec protocol.Record)) error
 	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error)
-	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error)
+	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error)
 	// Horizon says which tombstones are collected. HorizonChanged calls fn after some were
 	// until cancel is called; fn does not block.
 	Horizon() partitions.Horizon

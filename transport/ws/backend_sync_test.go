@@ -93,12 +93,15 @@ func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName
 	return b.machine.LeafSets(mapName, bucket)
 }
 
-func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string) ([]protocol.OREntry, error) {
+func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error) {
 	var list []protocol.OREntry
 	for _, key := range keys {
 		entry, err := b.machine.Set(mapName, key)
 		if err != nil {
 			return nil, err
+		}
+		if maxBytes -= entry.Size(); maxBytes < 0 {
+			return nil, partitions.ErrTooMuch
 		}
 		list = append(list, entry)
 	}

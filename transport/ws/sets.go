@@ -2,6 +2,7 @@ package ws
 
 import (
 	"context"
+	"errors"
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
@@ -72,28 +73,37 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 		return nil, err
 	}
 	var answers []syncAnswer
-	for _, part := range portions(entries, entrySize) {
+	for _, part := range portions(splitEntries(entries), protocol.OREntry.Size) {
 		leaf := &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch}
 		answers = append(answers, syncAnswer{m: leaf})
 	}
 	return answers, nil
 }
 
-func entrySize(e protocol.OREntry) int {
-	size := len(e.Key)
-	for i := range e.Records {
-		size += entryOverhead + len(e.Records[i].Tag) + len(e.Records[i].Value)
+// splitEntries cuts entries with very many removed tags into several of their key, which
+// clients merge one by one.
+func splitEntries(entries []protocol.OREntry) (list []protocol.OREntry) {
+	const most = 4096
+	for _, e := range entries {
+		for len(e.Tombstones) > most {
+			list = append(list, protocol.OREntry{Key: e.Key, Tombstones: e.Tombstones[:most]})
+			e.Tombstones = e.Tombstones[most:]
+		}
+		list = append(list, e)
 	}
-	for _, tag := range e.Tombstones {
-		size += len(tag)
-	}
-	return size
+	return list
 }
+
+// errTooManyKeys refuses a diff of more than one answer holds.
+var errTooManyKeys = &judge.Refusal{Code: protocol.CodeTooLarge, Reason: "keys hold too much for one answer, ask for fewer"}
 
 // setDiff answers ORMAP_DIFF_REQUEST: one entry per key, in the order asked for.
 func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]syncAnswer, error) {
 	epoch := c.backend.Horizon().Epoch
-	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys)
+	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys, c.srv.cfg.MaxResponseBytes)
+	if errors.Is(err, partitions.ErrTooMuch) {
+		return nil, errTooManyKeys
+	}
 	if err != nil {
 		return nil, err
 	}

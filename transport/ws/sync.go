@@ -24,8 +24,6 @@ const (
 	// syncLag is, in milliseconds, how far what a node showed a client may have been
 	// behind the time that it told the client.
 	syncLag = 300_000
-	// entryOverhead is what a record or entry costs in a frame beside its texts.
-	entryOverhead = 96
 )
 
 // syncer answers the sync requests of one connection in their order. A client asks for
@@ -287,7 +285,7 @@ func portions[T any](list []T, size func(T) int) [][]T {
 	parts, bytes := [][]T{{}}, 0
 	start := 0
 	for i := range list {
-		bytes += entryOverhead + size(list[i])
+		bytes += size(list[i])
 		parts[len(parts)-1] = list[start : i+1]
 		if bytes >= leafFrameBytes && i+1 < len(list) {
 			parts, bytes, start = append(parts, nil), 0, i+1

@@ -337,3 +337,21 @@ func TestPushesOfAClientThatMayHaveMissedRemovalsArePassedOver(t *testing.T) {
 	eventually(t, func() bool { return len(tags()) > 0 }, "the push")
 	require.Equal(t, []string{"fresh"}, tags())
 }
+
+func TestAnAnswerIsBounded(t *testing.T) {
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxResponseBytes = 5000 })
+	c := f.dial()
+	ops := make([]protocol.ClientOp, 6000)
+	for i := range ops {
+		ops[i] = orRemove(fmt.Sprint(i+1), "labels", "tags", fmt.Sprint("tag-", i))
+	}
+	c.send(batch(ops...))
+	expect[*protocol.OpAck](c)
+	c.send(&protocol.ORMapDiffRequest{MapName: "labels", Keys: []string{"tags"}})
+	require.Equal(t, protocol.CodeTooLarge, expect[*protocol.ErrorMessage](c).Code)
+	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: merkle.Path(merkle.BucketOf("tags"))})
+	entries := expect[*protocol.ORMapSyncRespLeaf](c).Entries
+	require.Len(t, entries, 2, "removed tags beyond some thousand are continued in another entry")
+	require.Len(t, entries[0].Tombstones, 4096)
+	require.Len(t, entries[1].Tombstones, 6000-4096)
+}
