@@ -15,8 +15,14 @@ import "fmt"
 // the last of equal keys counts. Errors wrap ErrUnknownKind for a type to ignore,
 // otherwise they are a *DecodeError. Operations of CLIENT_OP and OP_BATCH fail one
 // by one, in ClientOp.Err, and not the frame.
-func Decode(frame []byte) (Message, error) {
-	shape, err := Guard(frame)
+func Decode(frame []byte) (Message, error) { return decodeWithin(frame, fromClient) }
+
+// DecodeAnswer is Decode for clients, which trust their server: a frame may be as long as
+// MaxAnswer and hold as many elements as fit.
+func DecodeAnswer(frame []byte) (Message, error) { return decodeWithin(frame, fromServer) }
+
+func decodeWithin(frame []byte, limit bounds) (Message, error) {
+	shape, err := guardWithin(frame, limit)
 	if err != nil {
 		return nil, &DecodeError{Err: err}
 	}

@@ -25,8 +25,19 @@ const inMap = 1 << 31
 // Bytes after the value are ignored. Guard allocates only to report an error,
 // which wraps one of ErrFrameSize, ErrTruncated, ErrReserved, ErrDepth and
 // ErrElements.
-func Guard(b []byte) (Shape, error) {
-	if len(b) > MaxFrame {
+func Guard(b []byte) (Shape, error) { return guardWithin(b, fromClient) }
+
+// bounds are those of one frame.
+type bounds struct{ bytes, elements int }
+
+var (
+	fromClient = bounds{bytes: MaxFrame, elements: MaxElements}
+	fromServer = bounds{bytes: MaxAnswer, elements: MaxAnswer}
+)
+
+// guardWithin is Guard with the given bounds.
+func guardWithin(b []byte, limit bounds) (Shape, error) {
+	if len(b) > limit.bytes {
 		return Shape{}, ErrFrameSize
 	}
 	var (
@@ -50,7 +61,7 @@ func Guard(b []byte) (Shape, error) {
 			s.HasOddKey = s.HasOddKey || isKey && f != formText
 			s.HasExt = s.HasExt || f == formExt
 			if f == formArray || f == formMap {
-				if err := s.open(depth, elements); err != nil {
+				if err := s.open(depth, elements, limit.elements); err != nil {
 					return Shape{}, guardError(at, err)
 				}
 				stack[depth] = left
@@ -73,13 +84,13 @@ func Guard(b []byte) (Shape, error) {
 	}
 }
 
-// open counts the elements of a container found depth containers deep.
-func (s *Shape) open(depth int, elements int64) error {
+// open counts the elements of a container found depth containers deep, of at most limit.
+func (s *Shape) open(depth int, elements int64, limit int) error {
 	s.Elements += int(elements)
 	switch {
 	case depth == MaxDepth:
 		return ErrDepth
-	case s.Elements > MaxElements:
+	case s.Elements > limit:
 		return ErrElements
 	default:
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -166,4 +167,26 @@ func TestSplitBatchRefusesTooManyItems(t *testing.T) {
 	var de *protocol.DecodeError
 	require.ErrorAs(t, err, &de)
 	require.Equal(t, protocol.CodeTooLarge, de.Code())
+}
+
+func TestClientsTakeLongerFramesThanTheServer(t *testing.T) {
+	leaf := &protocol.SyncRespLeaf{MapName: "m", Path: "000"}
+	value := msgp.AppendBytes(nil, make([]byte, protocol.MaxFrame))
+	leaf.Records = []protocol.KeyedRecord{{Key: "k", Record: protocol.Record{Value: value}}}
+	frame, err := protocol.Append(nil, leaf)
+	require.NoError(t, err)
+	_, err = protocol.Decode(frame)
+	require.ErrorIs(t, err, protocol.ErrFrameSize)
+	m, err := protocol.DecodeAnswer(frame)
+	require.NoError(t, err)
+	require.Equal(t, leaf, m)
+
+	answer := protocol.AppendHTTPSyncResponse(nil, &protocol.HTTPSyncResponse{QueryResults: []protocol.HTTPQueryResult{{
+		QueryID: "q", Results: slices.Repeat([]msgp.Raw{{0xc0}}, protocol.MaxElements+1),
+	}}})
+	got, err := protocol.DecodeHTTPSyncResponse(answer)
+	require.NoError(t, err)
+	require.Len(t, got.QueryResults[0].Results, protocol.MaxElements+1)
+	_, err = protocol.DecodeAnswer(make([]byte, protocol.MaxAnswer+1))
+	require.ErrorIs(t, err, protocol.ErrFrameSize)
 }

@@ -119,14 +119,14 @@ var httpRequest, httpResponse = func() (req, resp *schema) {
 // aliases body in the same way. The error is a *DecodeError.
 func DecodeHTTPSync(body []byte) (*HTTPSync, error) {
 	m := new(HTTPSync)
-	return m, decodeBody(httpRequest, body, reflect.ValueOf(m).Elem())
+	return m, decodeBody(httpRequest, body, fromClient, reflect.ValueOf(m).Elem())
 }
 
 // DecodeHTTPSyncResponse reads the answer to a POST /sync, for clients; see
-// DecodeHTTPSync.
+// DecodeHTTPSync and DecodeAnswer.
 func DecodeHTTPSyncResponse(body []byte) (*HTTPSyncResponse, error) {
 	m := new(HTTPSyncResponse)
-	return m, decodeBody(httpResponse, body, reflect.ValueOf(m).Elem())
+	return m, decodeBody(httpResponse, body, fromServer, reflect.ValueOf(m).Elem())
 }
 
 // AppendHTTPSync appends the body of a POST /sync, for clients.
@@ -139,8 +139,8 @@ func AppendHTTPSyncResponse(dst []byte, m *HTTPSyncResponse) []byte {
 	return httpResponse.appendStruct(newObject(dst), reflect.ValueOf(m).Elem()).buf
 }
 
-func decodeBody(s *schema, body []byte, v reflect.Value) error {
-	shape, err := Guard(body)
+func decodeBody(s *schema, body []byte, limit bounds, v reflect.Value) error {
+	shape, err := guardWithin(body, limit)
 	if err != nil {
 		return &DecodeError{Err: err}
 	}

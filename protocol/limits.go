@@ -4,6 +4,9 @@ package protocol
 const (
 	// MaxFrame is the size of the largest frame, in bytes.
 	MaxFrame = 2 << 20
+	// MaxAnswer is the size of the largest frame that a client takes from its server,
+	// in bytes.
+	MaxAnswer = 64 << 20
 	// MaxDepth is the deepest nesting of arrays and maps in a frame, the frame's
 	// own map included.
 	MaxDepth = 256

@@ -67,7 +67,7 @@ func Dial(ctx context.Context, url string, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("dial %s: %w", url, err)
 	}
 	// A QUERY_RESP may be larger than what clients may send.
-	conn.SetReadLimit(64 << 20)
+	conn.SetReadLimit(protocol.MaxAnswer)
 	c := &Client{conn: conn, URL: url, gone: make(chan struct{}), queries: make(map[string]*Query)}
 	if err := c.handshake(ctx, cfg); err != nil {
 		_ = conn.CloseNow()
@@ -126,7 +126,7 @@ func (c *Client) receive(ctx context.Context) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := protocol.Decode(frame)
+	m, err := protocol.DecodeAnswer(frame)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUndecodable, err)
 	}

@@ -177,7 +177,7 @@ func (d *Device) Connect(ctx context.Context, n *Node) error {
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", n.Name, err)
 	}
-	conn.SetReadLimit(64 << 20)
+	conn.SetReadLimit(protocol.MaxAnswer)
 	d.conn = conn
 	if err := d.send(ctx, &protocol.DeviceHello{DeviceToken: d.token}); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (d *Device) receive(ctx context.Context) (protocol.Message, error) {
 		return nil, fmt.Errorf("read: %w", err)
 	}
 	d.Received += len(frame)
-	m, err := protocol.Decode(frame)
+	m, err := protocol.DecodeAnswer(frame)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}

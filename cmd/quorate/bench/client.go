@@ -39,7 +39,7 @@ func dial(ctx context.Context, o *Options, id int, url string) (*client, error) 
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", url, err)
 	}
-	conn.SetReadLimit(protocol.MaxFrame)
+	conn.SetReadLimit(protocol.MaxAnswer)
 	level, err := protocol.ParseWriteConcern(o.Level)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (c *client) receive(ctx context.Context) (protocol.Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}
-	m, err := protocol.Decode(frame)
+	m, err := protocol.DecodeAnswer(frame)
 	if errors.Is(err, protocol.ErrUnknownKind) {
 		return nil, nil
 	}

@@ -36,8 +36,15 @@ type Walk struct {
 	Seconds  float64 `json:"seconds"`
 }
 
+// Delta is what the same changes took a client that walks the tree and one that follows
+// by POST /sync.
+type Delta struct {
+	Tree Walk `json:"tree"`
+	Post Walk `json:"post"`
+}
+
 // FirstSync is the sync of a client that has nothing, beside reading the same records
-// from the store of the stopped node.
+// from the store of the stopped node: medians of some runs of each.
 type FirstSync struct {
 	Walk
 	RecordsPerSecond      float64 `json:"recordsPerSecond"`
@@ -51,8 +58,8 @@ type FirstSync struct {
 // SyncReport is what `quorate bench sync` measured.
 type SyncReport struct {
 	Machine Machine `json:"machine"`
-	// Deltas are syncs of a client that lacks some changes, Equal of one that lacks none.
-	Deltas []Walk    `json:"deltas"`
+	// Deltas are syncs of clients that lack some changes, Equal of one that lacks none.
+	Deltas []Delta   `json:"deltas"`
 	Equal  Walk      `json:"equal"`
 	First  FirstSync `json:"first"`
 }
@@ -66,47 +73,56 @@ func (r *runner) measureSync(ctx context.Context) (*SyncReport, error) {
 	}
 	defer c.stop()
 	report := &SyncReport{Machine: describeMachine()}
-	s := &syncClient{url: c.nodes[0].url(), newest: map[string]protocol.Timestamp{}}
+	s := &syncClient{url: c.nodes[0].url(), post: newDeltaClient(c.nodes[0].url()), newest: map[string]protocol.Timestamp{}}
 	for _, size := range syncSizes {
 		if size > r.options.Records {
 			break
 		}
 		fmt.Fprintf(r.diag, "sync: %d records\n", size)
-		if err := s.grow(ctx, size); err != nil {
-			return nil, err
-		}
-		if err := s.change(ctx, syncChanged); err != nil {
-			return nil, err
-		}
-		walk, err := s.sync(ctx, syncChanged)
+		delta, err := s.delta(ctx, size)
 		if err != nil {
 			return nil, err
 		}
-		report.Deltas = append(report.Deltas, walk)
+		report.Deltas = append(report.Deltas, delta)
 	}
 	if report.Equal, err = s.sync(ctx, 0); err != nil {
 		return nil, err
 	}
+	report.First, err = r.firstSyncs(ctx, s, c)
+	return report, err
+}
+
+// firstSyncs measures first syncs, and then, with the node stopped, its store.
+func (r *runner) firstSyncs(ctx context.Context, s *syncClient, c *cluster) (f FirstSync, err error) {
 	fmt.Fprintln(r.diag, "sync: a client that has nothing")
-	report.First, err = s.first(ctx, c.nodes[0].cmd.Process.Pid)
-	if err != nil {
-		return nil, err
+	var syncs, reads []float64
+	for range r.options.Runs {
+		one, err := s.first(ctx, c.nodes[0].cmd.Process.Pid)
+		if err != nil {
+			return f, err
+		}
+		syncs, one.PeakMegabytes = append(syncs, one.RecordsPerSecond), max(one.PeakMegabytes, f.PeakMegabytes)
+		f = one
 	}
 	path := filepath.Join(c.dir, c.nodes[0].id+".db")
 	c.halt()
-	pace, err := readStore(path, report.First.Found)
-	if err != nil {
-		return nil, err
+	for range r.options.Runs {
+		pace, err := readStore(path, f.Found)
+		if err != nil {
+			return f, err
+		}
+		reads = append(reads, pace)
 	}
-	report.First.StoreRecordsPerSecond = pace
-	report.First.Ratio = report.First.RecordsPerSecond / pace
-	return report, nil
+	f.RecordsPerSecond, f.StoreRecordsPerSecond = median(syncs), median(reads)
+	f.Seconds, f.Ratio = float64(f.Found)/f.RecordsPerSecond, f.RecordsPerSecond/f.StoreRecordsPerSecond
+	return f, nil
 }
 
 // syncClient is a client that has written all records of the map itself, in the order of
 // their numbers, so that of its own copy it needs the tree alone.
 type syncClient struct {
 	url     string
+	post    *deltaClient
 	records int
 	tree    merkle.Tree
 	// changes counts the stamps after those of the first writes; newest are those of the
@@ -182,6 +198,28 @@ func (s *syncClient) write(ctx context.Context, ops []protocol.ClientOp) error {
 	return first
 }
 
+// delta grows the map to size and shows what it takes to get some changes then.
+func (s *syncClient) delta(ctx context.Context, size int) (d Delta, err error) {
+	if err := s.grow(ctx, size); err != nil {
+		return d, err
+	}
+	if _, err := s.post.follow(ctx); err != nil {
+		return d, err
+	}
+	if err := s.change(ctx, syncChanged); err != nil {
+		return d, err
+	}
+	if d.Tree, err = s.sync(ctx, syncChanged); err != nil {
+		return d, err
+	}
+	d.Post, err = s.post.follow(ctx)
+	d.Post.Records, d.Post.Changed = s.records, syncChanged
+	if err == nil && d.Post.Found != syncChanged {
+		err = fmt.Errorf("%w: %d of %d changes followed", errSync, d.Post.Found, syncChanged)
+	}
+	return d, err
+}
+
 // sync walks to what differs from the client's copy, of which changed records are known
 // to.
 func (s *syncClient) sync(ctx context.Context, changed int) (Walk, error) {
@@ -232,11 +270,16 @@ func (s *syncClient) first(ctx context.Context, pid int) (FirstSync, error) {
 func (r *SyncReport) writeText(out io.Writer) error {
 	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Arch, r.Machine.GoTool)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "RECORDS\tCHANGED\tREQUESTS\tRECEIVED\tTIME\t")
-	for _, walk := range append(r.Deltas, r.Equal) {
+	fmt.Fprintln(w, "RECORDS\tCHANGED\tBY\tREQUESTS\tRECEIVED\tTIME\t")
+	row := func(by string, walk *Walk) {
 		took := time.Duration(walk.Seconds * float64(time.Second)).Round(time.Millisecond)
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d kB\t%s\t\n", walk.Records, walk.Changed, walk.Requests, walk.Received/1000, took)
+		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%d kB\t%s\t\n", walk.Records, walk.Changed, by, walk.Requests, walk.Received/1000, took)
 	}
+	for i := range r.Deltas {
+		row("tree walk", &r.Deltas[i].Tree)
+		row("POST /sync", &r.Deltas[i].Post)
+	}
+	row("tree walk", &r.Equal)
 	if err := w.Flush(); err != nil {
 		return err
 	}

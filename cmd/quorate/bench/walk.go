@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func walk(ctx context.Context, url string, own *merkle.Leaves, take func(*protoc
 		return w, err
 	}
 	defer c.close()
-	c.conn.SetReadLimit(64 << 20)
+	c.conn.SetReadLimit(protocol.MaxAnswer)
 	requests := make(chan string, merkle.Buckets+273)
 	go c.request(ctx, requests)
 	defer close(requests)
@@ -42,14 +43,16 @@ func walk(ctx context.Context, url string, own *merkle.Leaves, take func(*protoc
 	if err := c.send(ctx, &protocol.SyncInit{MapName: syncMap}); err != nil {
 		return w, err
 	}
+	var frame bytes.Buffer // no answer is needed when the next one comes
 	open := 1
+	w.Requests = 1
 	for ask := func(path string) { open++; w.Requests++; requests <- path }; open > 0; open-- {
-		_, frame, err := c.conn.Read(ctx)
-		if err != nil {
-			return w, fmt.Errorf("read: %w", err)
+		frame.Reset()
+		if err := c.readInto(ctx, &frame); err != nil {
+			return w, err
 		}
-		w.Received += len(frame)
-		m, err := protocol.Decode(frame)
+		w.Received += frame.Len()
+		m, err := protocol.DecodeAnswer(frame.Bytes())
 		if err != nil {
 			return w, err
 		}
@@ -77,6 +80,18 @@ func walk(ctx context.Context, url string, own *merkle.Leaves, take func(*protoc
 	}
 	w.Seconds = time.Since(started).Seconds()
 	return w, nil
+}
+
+// readInto reads a frame.
+func (c *client) readInto(ctx context.Context, frame *bytes.Buffer) error {
+	_, r, err := c.conn.Reader(ctx)
+	if err == nil {
+		_, err = frame.ReadFrom(r)
+	}
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	return nil
 }
 
 // request sends the requests for paths until there are no more.
