@@ -152,6 +152,35 @@ func TestServerKeepsAcknowledgedWritesAcrossARestart(t *testing.T) {
 	}
 }
 
+// TestWritesWithoutIdsAreNoRepeatsAfterARestart writes without timestamp and id, so that
+// the server itself tells the writes apart.
+func TestWritesWithoutIdsAreNoRepeatsAfterARestart(t *testing.T) {
+	noLeaks(t)
+	cfg := quorate.DefaultServerConfig()
+	cfg.NodeID = "n1"
+	cfg.Security.NoAuth = true
+	cfg.Storage.Path = filepath.Join(t.TempDir(), "n1.db")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, value := range []string{"first", "second"} {
+		port, end := embed(t, cfg)
+		awaitReady(t, port)
+		conn := dial(ctx, t, port)
+		batch := put("k", value)
+		batch.Ops[0].ID, batch.Ops[0].Record.Timestamp = "", protocol.Timestamp{}
+		batch.Ops = append(batch.Ops, put("other", value).Ops...)
+		exchange[*protocol.OpAck](ctx, t, conn, batch)
+		resp := exchange[*protocol.QueryResp](ctx, t, conn, &protocol.QuerySub{QueryID: "q", MapName: "m"})
+		if len(resp.Results) != 2 || string(resp.Results[0].Value) != string(msgp.AppendString(nil, value)) {
+			t.Errorf("after writing %s: %+v", value, resp)
+		}
+		_ = conn.CloseNow()
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestServerInMemoryReportsWhatItHolds(t *testing.T) {
 	noLeaks(t)
 	cfg := quorate.DefaultServerConfig()

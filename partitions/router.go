@@ -2,6 +2,7 @@ package partitions
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -142,6 +143,9 @@ type Router struct {
 	cancel context.CancelFunc
 	// workers run what spawn starts.
 	workers *workers.Pool
+	// boot names this run of the node: sessions and dedup ids are counted anew with each
+	// run, while the groups remember those of earlier ones.
+	boot string
 
 	sessions atomic.Uint64
 	dedup    atomic.Uint64
@@ -170,6 +174,7 @@ func New(cfg Config, deps Deps) *Router {
 	r := &Router{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
 		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{},
+		boot: fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
 	}
 	deps.Peers.Handle(methodForward, r.handleForward)
 	return r
@@ -199,7 +204,7 @@ func (r *Router) spawn(fn func()) bool {
 
 // NewSession returns the state of one new connection.
 func (r *Router) NewSession() *Session {
-	return &Session{origin: fmt.Sprintf("%s/%d", r.cfg.Self, r.sessions.Add(1))}
+	return &Session{origin: fmt.Sprintf("%s/%d", r.boot, r.sessions.Add(1))}
 }
 
 // groups is the number of data groups, zero before the node belongs to a cluster.
