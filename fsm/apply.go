@@ -257,6 +257,14 @@ func (r *run) set(c *cell, value []byte) {
 	r.machine.overlay.set(c, value)
 }
 
+// notice records a change that is rare and always of interest.
+func (r *run) notice(c Change) {
+	if r.machine.onChange != nil {
+		c.Index = r.mark.Index
+		r.changes = append(r.changes, c)
+	}
+}
+
 // event records a change for the listener.
 func (r *run) event(c Change) {
 	if r.collect {

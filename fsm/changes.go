@@ -25,7 +25,8 @@ type Change struct {
 	Index   uint64
 	Section storage.Section
 	// Map and Key name the record; for cluster documents Map is empty and Key is
-	// the document's key.
+	// the document's key. For locks, gateways and counters Key is the name, and what it
+	// has become is read from the machine.
 	Map, Key string
 	// Record is the record after the change; a tombstone for a deletion. Zero for
 	// cluster documents.

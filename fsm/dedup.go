@@ -14,8 +14,11 @@ import (
 // on it: a change needs a new entry format.
 const windowSize = 8192
 
-// outcomeFormat is the first byte of every stored outcome.
-const outcomeFormat = 1
+// The first byte of every stored outcome: with valueFormat, the result has a Value.
+const (
+	outcomeFormat = 1
+	valueFormat   = 2
+)
 
 // id is a dedup id as the window keeps it: a fixed number of bytes of its SHA-256,
 // so that clients do not choose how much memory the window takes.
@@ -27,16 +30,19 @@ func outcomeID(dedup string) id {
 }
 
 // window is the outcomes of the latest commands that carried a dedup id, in log
-// order. Each is one item of the dedup section under its ascending number; when
+// order. Each is one item of the window's section under its ascending number; when
 // there are more than windowSize, the oldest goes.
 type window struct {
+	section  storage.Section
 	outcomes map[id]command.Result
 	// order holds the ids, oldest first; the oldest has number first.
 	order []id
 	first uint64
 }
 
-func newWindow() window { return window{outcomes: make(map[id]command.Result)} }
+func newWindow(section storage.Section) window {
+	return window{section: section, outcomes: make(map[id]command.Result)}
+}
 
 // find returns the outcome of an earlier command with the same id, marked as
 // changing nothing.
@@ -62,12 +68,16 @@ func (w *window) pop() uint64 {
 // load takes a stored outcome; numbers must come in ascending order.
 func (w *window) load(key string, value []byte) error {
 	r := codec.NewReader(value)
-	if format := r.Byte(); format != outcomeFormat {
+	format := r.Byte()
+	if format != outcomeFormat && format != valueFormat {
 		r.Fail("format %d", format)
 	}
 	var i id
 	copy(i[:], r.Take(len(i)))
 	res := command.ReadResult(&r)
+	if format == valueFormat {
+		res.Value = command.ReadValue(&r)
+	}
 	if len(key) != 8 {
 		r.Fail("key of %d bytes", len(key))
 	}
@@ -87,16 +97,19 @@ func (w *window) load(key string, value []byte) error {
 
 // remember stores the outcome of the command with the dedup id and forgets the
 // oldest one if the window is full.
-func (r *run) remember(i id, res command.Result) error {
-	w := &r.machine.window
-	next := &cell{key: outcomeKey(w.first + uint64(len(w.order)))}
-	value := append([]byte{outcomeFormat}, i[:]...)
-	r.set(next, command.AppendResult(value, res))
+func (r *run) remember(w *window, i id, res command.Result) error {
+	next := &cell{key: w.key(w.first + uint64(len(w.order)))}
+	value := command.AppendResult(append([]byte{outcomeFormat}, i[:]...), res)
+	if res.Value != nil {
+		value[0] = valueFormat
+		value = codec.AppendBytes(value, res.Value)
+	}
+	r.set(next, value)
 	w.push(i, res)
 	if len(w.order) <= windowSize {
 		return nil
 	}
-	oldest := outcomeKey(w.pop())
+	oldest := w.key(w.pop())
 	c, err := r.lookup(oldest.Section, []byte(oldest.Bytes))
 	if err != nil {
 		return err
@@ -105,8 +118,8 @@ func (r *run) remember(i id, res command.Result) error {
 	return nil
 }
 
-func outcomeKey(number uint64) storage.Key {
+func (w *window) key(number uint64) storage.Key {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], number)
-	return storage.Key{Section: storage.SectionDedup, Bytes: string(b[:])}
+	return storage.Key{Section: w.section, Bytes: string(b[:])}
 }

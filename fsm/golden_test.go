@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/protocol"
@@ -54,7 +55,66 @@ func goldenEntries() map[string]fsm.Entry {
 		"collect.v1": entry(11, ts(1_700_000_001_100, 0), command.EncodeCollect(command.Collect{
 			ThroughMillis: 1_700_000_000_500, Graves: []string{goldenGrave},
 		})),
+		"put.v1-fenced": entry(12, ts(1_700_000_001_200, 0), fenced(command.Put{Map: "todos", Key: "f", Record: record("new", client)}, 7),
+			fenced(command.Put{Map: "todos", Key: "f", Record: record("old", later)}, 6)),
+		"or-add.v2":           entry(13, ts(1_700_000_001_300, 0), fencedAdd("labels", "f", 8, later), fencedAdd("labels", "g", 7, client)),
+		"or-remove.v1-fenced": entry(14, ts(1_700_000_001_400, 0), fencedRemove("labels", "f", 9, later.String())),
+		"read.v1":             entry(15, ts(1_700_000_001_500, 0), command.EncodeRead()),
+		"lock.v1":             entry(16, ts(1_700_000_001_600, 0), request(1, 1, 0), request(2, 2, 15_000), request(1, 3, 0), request(2, 2, 15_000), request(3, 4, 0)),
+		"cancel.v1":           entry(17, ts(1_700_000_001_700, 0), command.EncodeLockRequest(command.KindCancel, waiting(3, 4, 0)), request(3, 4, 0)),
+		"renew.v1":            entry(18, ts(1_700_000_001_800, 0), byToken(command.KindRenew, 1), byToken(command.KindRenew, 9)),
+		"unlock.v1":           entry(19, ts(1_700_000_001_900, 0), request(5, 9, 0), byToken(command.KindUnlock, 1), byToken(command.KindUnlock, 1), byToken(command.KindUnlock, 9)),
+		"expire.v1":           entry(20, ts(1_700_000_002_000, 0), request(6, 10, 9000), byToken(command.KindExpire, 2), byToken(command.KindUnlock, 2)),
+		"beat.v1":             entry(21, ts(1_700_000_002_100, 0), request(7, 11, 0), session(command.KindBeat, 0, 0)),
+		"end-session.v1":      entry(22, ts(1_700_000_002_200, 0), request(8, 12, 0), request(9, 13, 0), session(command.KindEndSession, 8, 0), request(8, 14, 0)),
+		"end-gateway.v1":      entry(23, ts(1_700_000_002_300, 0), request(10, 15, 0), session(command.KindEndGateway, 0, 1), session(command.KindEndGateway, 0, 23), request(11, 16, 0)),
+		"counter-merge.v1": entry(24, ts(1_700_000_002_400, 0), command.EncodeCounterMerge(command.CounterMerge{
+			Name: "likes", Cells: []command.Cell{{Writer: "a", Positive: 2}, {Writer: "b", Positive: 0.5, Negative: 3}},
+		})),
+		"counter-add.v1": entry(25, ts(1_700_000_002_500, 0), add("likes", -1.25, "id"), add("likes", -1.25, "id"), add("likes", 4, "other")),
 	}
+}
+
+const goldenLock = "jobs/nightly"
+
+func fenced(p command.Put, token uint64) command.Raw {
+	p.Fence = command.Fence{Lock: goldenLock, Token: token}
+	return command.EncodePut(p)
+}
+
+func fencedAdd(mapName, key string, token uint64, ts protocol.Timestamp) command.Raw {
+	c, _ := command.AppendORAdd(nil, command.ORAdd{
+		Map: mapName, Key: key, Fence: command.Fence{Lock: goldenLock, Token: token},
+		Record: protocol.ORRecord{Value: []byte{1}, Timestamp: ts, Tag: ts.String()},
+	})
+	return c
+}
+
+func fencedRemove(mapName, key string, token uint64, tag string) command.Raw {
+	c, _ := command.AppendORRemove(nil, command.ORRemove{Map: mapName, Key: key, Tag: tag, Fence: command.Fence{Lock: goldenLock, Token: token}})
+	return c
+}
+
+func waiting(session, id uint64, ttlMillis int64) command.LockRequest {
+	return command.LockRequest{Name: goldenLock, Request: lock.Request{
+		Session: lock.Session{Gateway: "n1/boot", Number: session}, ID: id, TTLMillis: ttlMillis,
+	}}
+}
+
+func request(session, id uint64, ttlMillis int64) command.Raw {
+	return command.EncodeLockRequest(command.KindLock, waiting(session, id, ttlMillis))
+}
+
+func byToken(kind command.Kind, token uint64) command.Raw {
+	return command.EncodeLockToken(kind, command.LockToken{Name: goldenLock, Token: token, TTLMillis: 30_000})
+}
+
+func session(kind command.Kind, number, beat uint64) command.Raw {
+	return command.EncodeLockSession(kind, command.LockSession{Session: lock.Session{Gateway: "n1/boot", Number: number}, Beat: beat})
+}
+
+func add(name string, delta float64, dedup string) command.Raw {
+	return command.EncodeCounterAdd(command.CounterAdd{Name: name, Delta: delta, Dedup: dedup})
 }
 
 // goldenGrave lists the tombstone that put.v1 leaves.
@@ -67,7 +127,11 @@ func describe(t *testing.T, e fsm.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "entry %d %d %s\n", e.Index, e.Term, hex.EncodeToString(e.Data))
 	for _, res := range results[0] {
-		fmt.Fprintf(&b, "result %+v\n", res)
+		fmt.Fprintf(&b, "result {Index:%d Code:%d Reason:%s Changed:%v}", res.Index, res.Code, res.Reason, res.Changed)
+		if res.Value != nil {
+			fmt.Fprintf(&b, " %x", res.Value)
+		}
+		b.WriteString("\n")
 	}
 	return b.String() + r.dump("todos", "labels")
 }
@@ -131,6 +195,9 @@ func TestEveryKindHasAGoldenEntry(t *testing.T) {
 	}
 }
 
+// goldenVersion is the present state of the snapshots: v2 has locks and counters.
+const goldenVersion = "v2"
+
 // goldenState is a small state with something in every section.
 func goldenState(t *testing.T) *rig {
 	r := newRig(t, fsm.SystemGroup)
@@ -139,31 +206,32 @@ func goldenState(t *testing.T) *rig {
 		fsm.Entry{Index: 1, Term: 1, Data: []byte("configuration"), Configuration: true},
 		entries["put.v1"], entries["member-put.v1"], entries["table-put.v1"], entries["genesis.v1"],
 		entries["or-add.v1"], entries["or-remove.v1"], entries["collect.v1"],
+		entries["put.v1-fenced"], entries["lock.v1"], entries["counter-add.v1"],
 	)
 	r.flush()
 	return r
 }
 
 func TestSnapshotsOfEveryFormatRestoreAsEver(t *testing.T) {
-	const version = "v1"
+	path := filepath.Join("testdata", "snapshot")
 	state := goldenState(t)
-	path := filepath.Join("testdata", "snapshot", version)
-	golden(t, path+".snapshot", state.snapshot())
-	golden(t, path+".golden", []byte(state.dump("todos", "labels")))
-
-	file, err := os.ReadFile(path + ".snapshot")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := restored(t, fsm.SystemGroup, file)
-	golden(t, path+".golden", []byte(r.dump("todos", "labels")))
-	if again := r.snapshot(); !bytes.Equal(again, file) {
-		t.Error("the restored state gives another snapshot")
+	golden(t, filepath.Join(path, goldenVersion+".snapshot"), state.snapshot())
+	golden(t, filepath.Join(path, goldenVersion+".golden"), []byte(state.dump("todos", "labels")))
+	for _, version := range []string{"v1", goldenVersion} {
+		file, err := os.ReadFile(filepath.Join(path, version+".snapshot"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := restored(t, fsm.SystemGroup, file)
+		golden(t, filepath.Join(path, version+".golden"), []byte(r.dump("todos", "labels")))
+		if again := r.snapshot(); !bytes.Equal(again, file) {
+			t.Errorf("the state restored from %s gives another snapshot", version)
+		}
 	}
 }
 
 func TestEverySectionIsInTheGoldenSnapshot(t *testing.T) {
-	file, err := os.ReadFile(filepath.Join("testdata", "snapshot", "v1.snapshot"))
+	file, err := os.ReadFile(filepath.Join("testdata", "snapshot", goldenVersion+".snapshot"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,12 +89,16 @@ func encodeHorizon(h Horizon) []byte {
 // loadGroup is the row of the group's own state in sections.
 func loadGroup(s *resident, key string, value []byte) error {
 	r := codec.NewReader(value)
-	if format := r.Byte(); format != horizonFormat || key != horizonName {
-		r.Fail("item %q of format %d", key, format)
+	switch format := r.Byte(); {
+	case key == horizonName && format == horizonFormat:
+		s.horizon = Horizon{ClosedMillis: r.Varint(), PrunedMillis: r.Varint(), CollectedMillis: r.Varint()}
+	case key == tokenName && format == tokenFormat:
+		s.locks.RestoreFence(r.Uvarint())
+	default:
+		r.Fail("format %d", format)
 	}
-	s.horizon = Horizon{ClosedMillis: r.Varint(), PrunedMillis: r.Varint(), CollectedMillis: r.Varint()}
 	if err := r.End(); err != nil {
-		return fmt.Errorf("decode horizon: %w: %w", storage.ErrCorrupt, err)
+		return fmt.Errorf("decode %q: %w: %w", key, storage.ErrCorrupt, err)
 	}
 	return nil
 }

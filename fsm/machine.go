@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
 	"github.com/quorate/quorate/fsm/system"
@@ -84,6 +85,11 @@ type Machine struct {
 	trees trees
 	// horizon is what was collected.
 	horizon Horizon
+	// settled is the dedup window of commands for locks and counters.
+	settled window
+	locks   *lock.Table
+	// savedFence is the greatest token as the overlay or the store has it.
+	savedFence uint64
 
 	// cluster is replaced after each entry that changes it.
 	cluster atomic.Pointer[system.State]
@@ -145,6 +151,7 @@ func (m *Machine) install(state *resident, mark storage.Mark) {
 	m.overlay.reset()
 	m.mark, m.flushed, m.sealedIndex = mark, mark, mark.Index
 	m.window, m.trees, m.horizon = state.window, state.trees, state.horizon
+	m.settled, m.locks, m.savedFence = state.settled, state.locks, state.locks.Fence()
 	m.cluster.Store(state.cluster)
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/bolt"
 	"github.com/quorate/quorate/fsm/storage/memory"
@@ -70,6 +71,9 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 	if rnd.IntN(30) == 0 {
 		return command.Raw{Kind: command.Ignorable | 1, Version: 7}
 	}
+	if rnd.IntN(4) == 0 {
+		return randomLockCommand(rnd)
+	}
 	if group != fsm.SystemGroup || rnd.IntN(3) == 0 {
 		if rnd.IntN(2) == 0 {
 			return randomSetCommand(rnd, millis)
@@ -86,6 +90,38 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 		return command.EncodeMemberPut(rnd.Uint64N(4), system.Member{
 			ID: id, NodeID: id[:2], PeerAddr: fmt.Sprint(rnd.IntN(9)), Status: system.Status(rnd.IntN(8)), SinceMillis: millis,
 		})
+	}
+}
+
+// randomLockCommand makes commands of few sessions for few locks and counters.
+func randomLockCommand(rnd *rand.Rand) command.Raw {
+	name := fmt.Sprint("c", rnd.IntN(2))
+	s := lock.Session{Gateway: fmt.Sprint("g", rnd.IntN(2)), Number: rnd.Uint64N(3)}
+	req := command.LockRequest{Name: name, Request: lock.Request{Session: s, ID: rnd.Uint64N(30), TTLMillis: rnd.Int64N(2) * 1000}}
+	token := command.LockToken{Name: name, Token: rnd.Uint64N(40), Lease: rnd.Uint64N(2), TTLMillis: 500}
+	end := command.LockSession{Session: s, Beat: rnd.Uint64N(60)}
+	switch rnd.IntN(14) {
+	case 0, 1, 2, 3, 4:
+		return command.EncodeLockRequest(command.KindLock, req)
+	case 5:
+		return command.EncodeLockRequest(command.KindCancel, req)
+	case 6:
+		return command.EncodeLockToken(command.KindExpire, token)
+	case 7:
+		return command.EncodeLockToken(command.KindRenew, token)
+	case 8:
+		if end.Session.Number += rnd.Uint64N(20); rnd.IntN(2) == 0 {
+			return command.EncodeLockSession(command.KindEndSession, end)
+		}
+		return command.EncodeLockSession(command.KindEndGateway, end)
+	case 9:
+		return command.EncodeLockSession(command.KindBeat, end)
+	case 10:
+		return add(name, float64(rnd.IntN(9)-4)/2, fmt.Sprint(rnd.IntN(20)))
+	case 11:
+		return command.EncodeCounterMerge(command.CounterMerge{Name: name, Cells: []command.Cell{{Writer: fmt.Sprint(rnd.IntN(4)), Positive: float64(rnd.IntN(9)), Negative: 0.1}}})
+	default:
+		return command.EncodeLockToken(command.KindUnlock, token)
 	}
 }
 

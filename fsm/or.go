@@ -99,7 +99,7 @@ func applyORAdd(r *run, c command.Raw) (command.Result, error) {
 	if !s.fits(add.Record) {
 		return r.tooLarge(), nil
 	}
-	return r.addRecord(s, tagCell, add), nil
+	return r.addRecord(s, tagCell, add)
 }
 
 // fits reports whether the set may hold rec too.
@@ -118,21 +118,25 @@ func (r *run) tooLarge() command.Result {
 }
 
 // addRecord puts the record of add into s, unless one with its tag is there that is
-// not older.
-func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) command.Result {
+// not older. What changes nothing needs to pass no fence: it may be a repeat.
+func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) (command.Result, error) {
 	at, found := s.find(add.Record.Tag)
+	if found && !crdt.Wins(s.records[at].Timestamp, add.Record.Timestamp) {
+		return r.unchanged(), nil
+	}
+	if passes, err := r.passFence(add.Fence); err != nil || !passes {
+		return r.fencedOff(), err
+	}
 	switch {
 	case !found:
 		s.records = slices.Insert(s.records, at, add.Record)
 		r.set(tagCell, encodeTag(orTag{state: tagLive, key: add.Key}))
-	case crdt.Wins(s.records[at].Timestamp, add.Record.Timestamp):
-		s.records[at] = add.Record
 	default:
-		return r.unchanged()
+		s.records[at] = add.Record
 	}
 	r.added(add)
 	r.closeSet(s)
-	return r.changed()
+	return r.changed(), nil
 }
 
 // moveRecord handles a record whose tag another key of the map carries, which breaks
@@ -155,10 +159,13 @@ func (r *run) moveRecord(tagCell *cell, tag orTag, add command.ORAdd) (command.R
 	if !s.fits(add.Record) {
 		return r.tooLarge(), nil
 	}
+	if passes, err := r.passFence(add.Fence); err != nil || !passes {
+		return r.fencedOff(), err
+	}
 	other.records = slices.Delete(other.records, at, at+1)
 	r.closeSet(other)
 	r.removed(add.Map, other.key, add.Record.Tag, add.Origin)
-	return r.addRecord(s, tagCell, add), nil
+	return r.addRecord(s, tagCell, add)
 }
 
 // applyORRemove removes a tag from the map, whichever key carries it, for good.
@@ -183,6 +190,11 @@ func applyORRemove(r *run, c command.Raw) (command.Result, error) {
 			return r.unchanged(), nil
 		}
 		return r.changed(), r.house(tagCell, tag, rem.Map, rem.Key, rem.Tag)
+	}
+	if passes, err := r.passFence(rem.Fence); err != nil || !passes {
+		return r.fencedOff(), err
+	}
+	switch tag.state {
 	case tagLive:
 		gone.key = strings.Clone(tag.key)
 	default:

@@ -17,17 +17,26 @@ func applyPut(r *run, c command.Raw) (command.Result, error) {
 		return command.Result{}, err
 	}
 	if put.Dedup == "" {
-		return r.mergeRecord(put)
+		return r.fencedPut(put)
 	}
+	w := &r.machine.window
 	id := outcomeID(put.Dedup)
-	if res, repeated := r.machine.window.find(id); repeated {
+	if res, repeated := w.find(id); repeated {
 		return res, nil
 	}
-	res, err := r.mergeRecord(put)
+	res, err := r.fencedPut(put)
 	if err != nil {
 		return command.Result{}, err
 	}
-	return res, r.remember(id, res)
+	return res, r.remember(w, id, res)
+}
+
+// fencedPut merges the record of put if its fence lets it pass.
+func (r *run) fencedPut(put command.Put) (command.Result, error) {
+	if passes, err := r.passFence(put.Fence); err != nil || !passes {
+		return r.fencedOff(), err
+	}
+	return r.mergeRecord(put)
 }
 
 func (r *run) mergeRecord(put command.Put) (command.Result, error) {

@@ -120,9 +120,29 @@ func (r *rig) dump(maps ...string) string {
 	graves, err := r.machine.Graves(1<<60, 1<<30)
 	r.must(err)
 	fmt.Fprintf(&b, "%+v, tombstones %q\n", r.machine.Horizon(), graves)
+	r.dumpLocks(&b)
 	cluster := r.machine.Cluster()
 	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)
 	return b.String()
+}
+
+// dumpLocks adds the locks, and the counters that tests use.
+func (r *rig) dumpLocks(b *bytes.Buffer) {
+	r.t.Helper()
+	names, gateways := r.machine.Locks()
+	for _, name := range names {
+		fmt.Fprintf(b, "lock %+v\n", *r.machine.Lock(name))
+	}
+	for _, gateway := range slices.Sorted(maps.Keys(gateways)) {
+		fmt.Fprintf(b, "gateway %q %d\n", gateway, gateways[gateway])
+	}
+	for _, name := range []string{"likes", "c0", "c1"} {
+		cells, _, err := r.machine.Counter(name)
+		r.must(err)
+		if len(cells) > 0 {
+			fmt.Fprintf(b, "counter %q %+v\n", name, cells)
+		}
+	}
 }
 
 // dumpTrees adds what clients that sync can see of a map.

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/system"
 )
 
 // commands says how each kind is applied; a kind without a row stops the group.
 // Each command changes at most one item of a section that counts; a collection changes
-// as many as its proposer puts into it.
+// as many as its proposer puts into it, and the end of a session its locks.
 var commands = [...]struct {
 	name  string
 	apply func(*run, command.Raw) (command.Result, error)
@@ -22,6 +23,18 @@ var commands = [...]struct {
 	command.KindORAdd:     {"or-add", applyORAdd},
 	command.KindORRemove:  {"or-remove", applyORRemove},
 	command.KindCollect:   {"collect", applyCollect},
+
+	command.KindRead:         {"read", applyRead},
+	command.KindLock:         {"lock", applyLock},
+	command.KindUnlock:       {"unlock", applyUnlock},
+	command.KindExpire:       {"expire", applyExpire},
+	command.KindRenew:        {"renew", applyRenew},
+	command.KindCancel:       {"cancel", applyCancel},
+	command.KindEndSession:   {"end-session", applyEndSession},
+	command.KindBeat:         {"beat", applyBeat},
+	command.KindEndGateway:   {"end-gateway", applyEndGateway},
+	command.KindCounterMerge: {"counter-merge", applyCounterMerge},
+	command.KindCounterAdd:   {"counter-add", applyCounterAdd},
 }
 
 // sections says what each part of the state is. The items of a scanned section are
@@ -45,6 +58,12 @@ var sections = [...]struct {
 	storage.SectionKeys:    {"keys", false, false, false, loadKey},
 	storage.SectionGraves:  {"graves", false, false, false, loadGrave},
 	storage.SectionGroup:   {"group", true, false, true, loadGroup},
+
+	storage.SectionLocks:    {"locks", true, true, true, loadLock},
+	storage.SectionGateways: {"gateways", true, false, true, loadGateway},
+	storage.SectionSettled:  {"settled", true, false, true, loadSettled},
+	storage.SectionFences:   {"fences", false, false, true, loadFence},
+	storage.SectionCounters: {"counters", false, true, true, loadCounter},
 }
 
 // resident is what a machine keeps in memory of the whole state, while it is read
@@ -55,10 +74,17 @@ type resident struct {
 	trees   trees
 	// horizon is what was collected.
 	horizon Horizon
+	// settled is the window of commands for locks and counters, which many writes of
+	// records do not push out.
+	settled window
+	locks   *lock.Table
 }
 
 func newResident() *resident {
-	return &resident{window: newWindow(), cluster: &system.State{}, trees: trees{}}
+	return &resident{
+		window: newWindow(storage.SectionDedup), cluster: &system.State{}, trees: trees{},
+		settled: newWindow(storage.SectionSettled), locks: lock.NewTable(),
+	}
 }
 
 // load takes one stored item.
@@ -86,6 +112,8 @@ func (s *resident) readSection(reader storage.Reader, group uint32, section stor
 }
 
 func loadOutcome(s *resident, key string, value []byte) error { return s.window.load(key, value) }
+
+func loadSettled(s *resident, key string, value []byte) error { return s.settled.load(key, value) }
 
 func loadDocument(s *resident, key string, value []byte) error {
 	next, err := s.cluster.Load(key, value)

@@ -29,31 +29,38 @@ const (
 	KindORAdd     Kind = 5 // add one record to an observed-remove map
 	KindORRemove  Kind = 6 // remove one tag from an observed-remove map
 	KindCollect   Kind = 7 // drop tombstones that nobody needs any more
+
+	KindRead         Kind = 8  // change nothing, in its place of the log
+	KindLock         Kind = 9  // ask for a lock
+	KindUnlock       Kind = 10 // release a lock by its token
+	KindExpire       Kind = 11 // end a lease that was not renewed
+	KindRenew        Kind = 12 // begin the lease of a lock anew
+	KindCancel       Kind = 13 // give up the wait for a lock
+	KindEndSession   Kind = 14 // end what a connection has to do with locks
+	KindBeat         Kind = 15 // a node lives, and with it its connections
+	KindEndGateway   Kind = 16 // end the connections of a node that is silent
+	KindCounterMerge Kind = 17 // raise the cells of a counter
+	KindCounterAdd   Kind = 18 // add to a counter
 )
+
+// kindNames name the kinds for logs and errors.
+var kindNames = [...]string{
+	KindPut: "put", KindMemberPut: "member-put", KindTablePut: "table-put", KindGenesis: "genesis",
+	KindORAdd: "or-add", KindORRemove: "or-remove", KindCollect: "collect", KindRead: "read",
+	KindLock: "lock", KindUnlock: "unlock", KindExpire: "expire", KindRenew: "renew", KindCancel: "cancel",
+	KindEndSession: "end-session", KindBeat: "beat", KindEndGateway: "end-gateway",
+	KindCounterMerge: "counter-merge", KindCounterAdd: "counter-add",
+}
 
 // Ignorable marks the kinds that may be skipped by nodes that do not know them.
 const Ignorable Kind = 0x80
 
 // String names the kind for logs and errors.
 func (k Kind) String() string {
-	switch k {
-	case KindPut:
-		return "put"
-	case KindMemberPut:
-		return "member-put"
-	case KindTablePut:
-		return "table-put"
-	case KindGenesis:
-		return "genesis"
-	case KindORAdd:
-		return "or-add"
-	case KindORRemove:
-		return "or-remove"
-	case KindCollect:
-		return "collect"
-	default:
-		return fmt.Sprintf("kind(%d)", uint8(k))
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
 	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Put merges one record into a map.
@@ -74,6 +81,15 @@ type Put struct {
 	// Origin names the connection that wrote, so that change events are not echoed
 	// to it. Empty for writes without a connection.
 	Origin string
+	// Fence makes the write depend on a lock.
+	Fence Fence
+}
+
+// Fence names a lock and the token with which the writer holds it. The write is refused
+// where a greater token of the lock has written. The zero value is no fence.
+type Fence struct {
+	Lock  string
+	Token uint64
 }
 
 // Entry is a decoded log entry.
@@ -115,4 +131,7 @@ type Result struct {
 	// Changed reports whether the stored state differs from before: false for a
 	// write that lost its merge or a repeat.
 	Changed bool
+	// Value is what the command returns beside its verdict; nil for most. See the
+	// kinds.
+	Value []byte
 }

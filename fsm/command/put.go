@@ -12,7 +12,8 @@ const putVersion = 1
 const (
 	putStamped   = 1 << 0
 	putOverwrite = 1 << 1
-	putKnown     = putStamped | putOverwrite
+	putFenced    = 1 << 2
+	putKnown     = putStamped | putOverwrite | putFenced
 )
 
 // EncodePut encodes p as a command of its own memory.
@@ -23,7 +24,7 @@ func EncodePut(p Put) Raw {
 
 // PutSize is the room that AppendPut needs for p, at most.
 func PutSize(p Put) int {
-	return 1 + 8*binary.MaxVarintLen64 + len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) +
+	return 1 + 10*binary.MaxVarintLen64 + len(p.Fence.Lock) + len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) +
 		len(p.Dedup) + len(p.Origin) + len(p.Record.Value)
 }
 
@@ -36,6 +37,7 @@ func AppendPut(dst []byte, p Put) (c Raw, extended []byte) {
 	}
 	start, b := len(dst), dst
 	b = append(b, putFlags(p))
+	b = appendFence(b, p.Fence)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Millis)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Counter)
 	b = binary.AppendVarint(b, p.Record.TTLMillis)
@@ -50,6 +52,9 @@ func putFlags(p Put) (flags byte) {
 	}
 	if p.Overwrite {
 		flags |= putOverwrite
+	}
+	if p.Fence.Lock != "" {
+		flags |= putFenced
 	}
 	return flags
 }
@@ -66,6 +71,9 @@ func DecodePut(c Raw) (Put, error) {
 	if flags&^putKnown != 0 {
 		r.Fail("unknown flags %#x", flags)
 	}
+	if flags&putFenced != 0 {
+		p.Fence = takeFence(&r)
+	}
 	p.Record.Timestamp.Millis = r.Varint()
 	p.Record.Timestamp.Counter = r.Varint()
 	p.Record.TTLMillis = r.Varint()
@@ -80,4 +88,21 @@ func DecodePut(c Raw) (Put, error) {
 		p.Record.Value = nil
 	}
 	return p, nil
+}
+
+// appendFence appends a fence, nothing if there is none: the flags tell.
+func appendFence(dst []byte, f Fence) []byte {
+	if f.Lock == "" {
+		return dst
+	}
+	return codec.AppendText(binary.AppendUvarint(dst, f.Token), f.Lock)
+}
+
+// takeFence takes what appendFence appended. The name aliases the input.
+func takeFence(r *codec.Reader) Fence {
+	f := Fence{Token: r.Uvarint(), Lock: r.TextView()}
+	if f.Lock == "" {
+		r.Fail("fence without a lock")
+	}
+	return f
 }

@@ -25,8 +25,14 @@ const (
 	SectionGraves  Section = 8 // tombstones by when they came, key: millis, index, tree, map name, key or tag
 	SectionGroup   Section = 9 // what the group knows of itself
 
+	SectionLocks    Section = 10 // locks that are held, key: name
+	SectionGateways Section = 11 // nodes whose connections hold locks or wait for them, key: run of the node
+	SectionSettled  Section = 12 // outcomes of commands for locks and counters
+	SectionFences   Section = 13 // the greatest token of a lock that has written, key: name
+	SectionCounters Section = 14 // counters, key: name
+
 	// Sections is above every section.
-	Sections = 10
+	Sections = 15
 )
 
 // The greatest lengths of Key.Bytes and Item.Value that a Store takes.
@@ -132,26 +138,14 @@ type Store interface {
 
 // String renders the section's name for logs and errors.
 func (s Section) String() string {
-	switch s {
-	case SectionRecords:
-		return "records"
-	case SectionDedup:
-		return "dedup"
-	case SectionSystem:
-		return "system"
-	case SectionSets:
-		return "sets"
-	case SectionTags:
-		return "tags"
-	case SectionRemoved:
-		return "removed"
-	case SectionKeys:
-		return "keys"
-	case SectionGraves:
-		return "graves"
-	case SectionGroup:
-		return "group"
-	default:
-		return fmt.Sprintf("section(%d)", uint8(s))
+	if int(s) < len(sectionNames) && sectionNames[s] != "" {
+		return sectionNames[s]
 	}
+	return fmt.Sprintf("section(%d)", uint8(s))
+}
+
+var sectionNames = [...]string{
+	SectionRecords: "records", SectionDedup: "dedup", SectionSystem: "system", SectionSets: "sets", SectionTags: "tags",
+	SectionRemoved: "removed", SectionKeys: "keys", SectionGraves: "graves", SectionGroup: "group",
+	SectionLocks: "locks", SectionGateways: "gateways", SectionSettled: "settled", SectionFences: "fences", SectionCounters: "counters",
 }
