@@ -58,6 +58,10 @@ type run struct {
 	position int
 	mark     storage.Mark
 	cluster  *system.State
+	// sets are the observed-remove sets that its commands have opened, by their places,
+	// and dirtySets those that they changed.
+	sets      map[string]*openSet
+	dirtySets []*openSet
 }
 
 func (r *run) apply(entries []Entry) ([][]command.Result, error) {
@@ -158,6 +162,7 @@ func (r *run) applyCommands() ([]command.Result, error) {
 		}
 		results = append(results, res)
 	}
+	r.closeSets()
 	return results, nil
 }
 

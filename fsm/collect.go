@@ -5,8 +5,20 @@ import (
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 )
+
+// reasonForgotten refuses a write that may repeat one from before a deletion.
+const reasonForgotten = "the write is as old as deletions that are forgotten by now"
+
+// forgotten reports whether something written at ts may have been deleted by a tombstone
+// that is collected: a client that comes back after a long time sends again what was never
+// acknowledged to it, and that must not bring back what others deleted meanwhile.
+func (r *run) forgotten(ts protocol.Timestamp) bool {
+	collected := r.machine.horizon.CollectedMillis
+	return collected > 0 && ts.Millis <= collected
+}
 
 // dig lists a new tombstone.
 func (r *run) dig(g grave) { r.set(r.cell(g.key()), listed) }
@@ -78,7 +90,7 @@ func (r *run) forgetTag(g grave) error {
 		return err
 	}
 	r.set(c, nil)
-	if tag.state != tagRemoved {
+	if tag.state != TagRemoved {
 		return nil
 	}
 	if err := r.unlist(removedKey(g.mapName, tag.key, g.name)); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 )
 
@@ -25,7 +26,7 @@ func TestCollectingDropsOldTombstonesAndNothingElse(t *testing.T) {
 			t.Errorf("record %s is there: %v, %v, want %v", key, found, err, want)
 		}
 	}
-	if known, _, err := r.machine.KnownTag("s", ts(1, 1).String()); err != nil || known {
+	if state, err := r.machine.Tag("s", ts(1, 1).String()); err != nil || state != fsm.TagUnknown {
 		t.Errorf("the old tag is known: %v", err)
 	}
 	if got := r.buckets("s", merkle.Sets); !slices.Equal(got, []uint16{merkle.BucketOf("b")}) {
@@ -54,6 +55,35 @@ func TestACollectionThatComesLateSparesWhatIsNoTombstoneAnyMore(t *testing.T) {
 	}
 	if root := r.leaves("m", merkle.Records).Root(); root == 0 {
 		t.Error("the tree lost the revived record")
+	}
+}
+
+// TestARepeatBringsNothingBackThatIsForgotten sends writes again, whose acknowledgement
+// was lost, after others deleted what they wrote and the tombstones are collected.
+func TestARepeatBringsNothingBackThatIsForgotten(t *testing.T) {
+	r := newRig(t, 1)
+	write := []command.Raw{put("m", "k", "v", ts(10, 0)), orAdd("s", "k", "v", ts(10, 0))}
+	r.apply(entry(1, ts(10, 0), write...))
+	r.apply(entry(2, ts(20, 0), put("m", "k", "", ts(20, 0)), orRemove("s", "k", ts(10, 0).String())))
+	r.apply(entry(3, ts(30, 0), r.collect(25, 10)))
+	disguised := protocol.ORRecord{Tag: ts(10, 0).String(), Timestamp: ts(40, 0), Value: []byte{1}}
+	again := append(slices.Clone(write), orAddRecord("s", "k", disguised))
+	for i, res := range r.apply(entry(4, ts(40, 0), again...))[0] {
+		if res.Code != protocol.CodeStale || res.Changed {
+			t.Errorf("command %d again: %+v", i, res)
+		}
+	}
+	if _, found, err := r.machine.Get("m", "k"); err != nil || found {
+		t.Errorf("the record is back: %v", err)
+	}
+	if got := r.buckets("s", merkle.Sets); len(got) > 0 {
+		t.Errorf("the tag is back: %v", got)
+	}
+	newer := r.apply(entry(5, ts(50, 0), put("m", "k", "v", ts(21, 0)), orAdd("s", "k", "v", ts(21, 0)), put("m", "gone", "", ts(1, 0))))[0]
+	for i, res := range newer {
+		if res.Code != 0 || !res.Changed {
+			t.Errorf("newer write %d: %+v", i, res)
+		}
 	}
 }
 

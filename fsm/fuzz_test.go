@@ -15,7 +15,7 @@ func FuzzDecodeStored(f *testing.F) {
 	ts := protocol.Timestamp{Millis: 5, Counter: 6, NodeID: "n"}
 	f.Add(encodeRecord(stored{Record: protocol.Record{Value: []byte{1}, Timestamp: ts, TTLMillis: 7}, index: 8, removed: 9, item: 10}))
 	f.Add(encodeSet(&orSet{index: 1, item: 2, removed: 3, records: []protocol.ORRecord{{Tag: "t", Value: []byte{1}, Timestamp: ts, TTLMillis: 4}}}))
-	f.Add(encodeTag(orTag{state: tagRemoved, key: "k", index: 1, removed: 2}))
+	f.Add(encodeTag(orTag{state: TagRemoved, key: "k", index: 1, removed: 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		rec, recErr := decodeRecord(b)
 		set, setErr := decodeSet(b)

@@ -55,8 +55,8 @@ func goldenEntries() map[string]fsm.Entry {
 		"collect.v1": entry(11, ts(1_700_000_001_100, 0), command.EncodeCollect(command.Collect{
 			ThroughMillis: 1_700_000_000_500, Graves: []string{goldenGrave},
 		})),
-		"put.v1-fenced": entry(12, ts(1_700_000_001_200, 0), fenced(command.Put{Map: "todos", Key: "f", Record: record("new", client)}, 7),
-			fenced(command.Put{Map: "todos", Key: "f", Record: record("old", later)}, 6)),
+		"put.v1-fenced": entry(12, ts(1_700_000_001_200, 0), fenced(command.Put{Map: "todos", Key: "f", Record: record("new", ts(1_700_000_001_200, 0))}, 7),
+			fenced(command.Put{Map: "todos", Key: "f", Record: record("old", ts(1_700_000_001_201, 0))}, 6)),
 		"or-add.v2":           entry(13, ts(1_700_000_001_300, 0), fencedAdd("labels", "f", 8, later), fencedAdd("labels", "g", 7, client)),
 		"or-remove.v1-fenced": entry(14, ts(1_700_000_001_400, 0), fencedRemove("labels", "f", 9, later.String())),
 		"read.v1":             entry(15, ts(1_700_000_001_500, 0), command.EncodeRead()),

@@ -174,3 +174,19 @@ func TestIgnorableUnknownKindsAreSkipped(t *testing.T) {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 }
+
+// TestAWriterLearnsItsRecordIfTheStampIsAnother tells changes that their writer knows from
+// those that it has to be told of.
+func TestAWriterLearnsItsRecordIfTheStampIsAnother(t *testing.T) {
+	r := newRig(t, 1)
+	own := command.Put{Map: "m", Key: "own", Record: record("v", ts(5, 0)), Origin: "me"}
+	unstamped, replaced := own, own
+	unstamped.Key, unstamped.Record.Timestamp, unstamped.Stamped, unstamped.Overwrite = "unstamped", protocol.Timestamp{}, true, true
+	replaced.Key, replaced.Record.Timestamp, replaced.Stamped = "replaced", protocol.Timestamp{}, true
+	r.apply(entry(1, ts(10, 0), command.EncodePut(own), command.EncodePut(unstamped), command.EncodePut(replaced)))
+	for _, c := range r.changes[0].List {
+		if want := map[string]string{"own": "me", "unstamped": "me", "replaced": ""}[c.Key]; c.Origin != want {
+			t.Errorf("%s: origin %q, want %q", c.Key, c.Origin, want)
+		}
+	}
+}

@@ -392,7 +392,10 @@ func graveOf(e fsm.Entry, stamp protocol.Timestamp, mapName, key string) string 
 // plainRecords is the state that a log must lead to, found in the simplest way.
 func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 	state, came, done := map[string]protocol.Record{}, map[string]string{}, map[string]bool{}
+	oracle := newRig(t, 1) // of what is collected
 	for _, e := range log {
+		collected := oracle.machine.Horizon().CollectedMillis
+		oracle.apply(e)
 		if e.Configuration {
 			continue
 		}
@@ -426,6 +429,9 @@ func plainRecords(t *testing.T, log []fsm.Entry) map[string]protocol.Record {
 				if p.Overwrite && found && p.Record.Timestamp.Compare(met.Timestamp) <= 0 {
 					p.Record.Timestamp.Millis, p.Record.Timestamp.Counter = met.Timestamp.Millis, met.Timestamp.Counter+1
 				}
+			}
+			if !found && !p.Stamped && p.Record.Value != nil && collected > 0 && p.Record.Timestamp.Millis <= collected {
+				continue // refused
 			}
 			if !found || p.Record.Timestamp.Compare(met.Timestamp) > 0 {
 				state[name], came[name] = p.Record, graveOf(e, decoded.Stamp, p.Map, p.Key)

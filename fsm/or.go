@@ -11,35 +11,63 @@ import (
 	"github.com/quorate/quorate/protocol/merkle"
 )
 
-// openSet is a set that a command works on.
+// openSet is a set that the commands of an entry work on. It is encoded and hashed once,
+// when the entry is applied: a set may be large, and have many changes in one entry.
 type openSet struct {
 	mapName, key string
 	cell         *cell
 	// before is the set as it was.
 	before orSet
 	orSet
+	// size is that of the records as they are encoded, at most; dirty that they changed.
+	size  int
+	dirty bool
 }
 
 func (r *run) openSet(mapName, key string) (*openSet, error) {
 	var scratch [256]byte
-	c, err := r.lookup(storage.SectionSets, appendPlace(scratch[:0], mapName, key))
+	place := appendPlace(scratch[:0], mapName, key)
+	if s := r.sets[string(place)]; s != nil {
+		return s, nil
+	}
+	c, err := r.lookup(storage.SectionSets, place)
 	if err != nil {
 		return nil, err
 	}
-	s := &openSet{mapName: mapName, key: key, cell: c}
-	if c.value == nil {
-		return s, nil
+	s := &openSet{mapName: strings.Clone(mapName), key: strings.Clone(key), cell: c}
+	if c.value != nil {
+		if s.before, err = decodeSet(c.value); err != nil {
+			return nil, err
+		}
+		s.orSet = s.before
+		s.records = slices.Clone(s.records)
+		s.size = len(c.value)
 	}
-	if s.before, err = decodeSet(c.value); err != nil {
-		return nil, err
+	if r.sets == nil {
+		r.sets = map[string]*openSet{}
 	}
-	s.orSet = s.before
-	s.records = slices.Clone(s.records)
+	r.sets[string(place)] = s
 	return s, nil
 }
 
-// closeSet stores what became of a set, and keeps the map's tree.
+// closeSet notes that a set changed.
 func (r *run) closeSet(s *openSet) {
+	if !s.dirty {
+		s.dirty = true
+		r.dirtySets = append(r.dirtySets, s)
+	}
+}
+
+// closeSets stores what became of the sets of the entry, and keeps the maps' trees.
+func (r *run) closeSets() {
+	for _, s := range r.dirtySets {
+		r.storeSet(s)
+	}
+	r.dirtySets = nil
+	clear(r.sets)
+}
+
+func (r *run) storeSet(s *openSet) {
 	s.index = r.mark.Index
 	s.item = merkle.ORItem(s.key, s.records)
 	keys := 0
@@ -83,13 +111,17 @@ func applyORAdd(r *run, c command.Raw) (command.Result, error) {
 		return command.Result{}, err
 	}
 	switch tag.state {
-	case tagRemoved:
+	case TagRemoved:
 		return r.unchanged(), nil
-	case tagHomeless:
+	case TagHomeless:
 		return r.unchanged(), r.house(tagCell, tag, add.Map, add.Key, add.Record.Tag)
-	case tagLive:
+	case TagLive:
 		if tag.key != add.Key {
 			return r.moveRecord(tagCell, tag, add)
+		}
+	default:
+		if tag, err := protocol.ParseTimestamp(add.Record.Tag); r.forgotten(add.Record.Timestamp) || err == nil && r.forgotten(tag) {
+			return r.refused(protocol.CodeStale, reasonForgotten), nil
 		}
 	}
 	s, err := r.openSet(add.Map, add.Key)
@@ -104,17 +136,21 @@ func applyORAdd(r *run, c command.Raw) (command.Result, error) {
 
 // fits reports whether the set may hold rec too.
 func (s *openSet) fits(rec protocol.ORRecord) bool {
-	size := len(rec.Tag) + len(rec.Value)
-	for i := range s.records {
-		if s.records[i].Tag != rec.Tag {
-			size += len(s.records[i].Tag) + len(s.records[i].Value)
-		}
+	size := s.size + recordSize(&rec)
+	if at, found := s.find(rec.Tag); found {
+		size -= recordSize(&s.records[at])
 	}
 	return size <= maxSetBytes
 }
 
 func (r *run) tooLarge() command.Result {
 	return r.refused(protocol.CodeTooLarge, "values of the key are too large together")
+}
+
+// drop takes the record at a place out of the set.
+func (s *openSet) drop(at int) {
+	s.size -= recordSize(&s.records[at])
+	s.records = slices.Delete(s.records, at, at+1)
 }
 
 // addRecord puts the record of add into s, unless one with its tag is there that is
@@ -127,13 +163,14 @@ func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) (command.R
 	if passes, err := r.passFence(add.Fence); err != nil || !passes {
 		return r.fencedOff(), err
 	}
-	switch {
-	case !found:
-		s.records = slices.Insert(s.records, at, add.Record)
-		r.set(tagCell, encodeTag(orTag{state: tagLive, key: add.Key}))
-	default:
+	if found {
+		s.size -= recordSize(&s.records[at])
 		s.records[at] = add.Record
+	} else {
+		s.records = slices.Insert(s.records, at, add.Record)
+		r.set(tagCell, encodeTag(orTag{state: TagLive, key: add.Key}))
 	}
+	s.size += recordSize(&add.Record)
 	r.added(add)
 	r.closeSet(s)
 	return r.changed(), nil
@@ -162,9 +199,9 @@ func (r *run) moveRecord(tagCell *cell, tag orTag, add command.ORAdd) (command.R
 	if passes, err := r.passFence(add.Fence); err != nil || !passes {
 		return r.fencedOff(), err
 	}
-	other.records = slices.Delete(other.records, at, at+1)
+	other.drop(at)
 	r.closeSet(other)
-	r.removed(add.Map, other.key, add.Record.Tag, add.Origin)
+	// The tag is not removed: who hears of the new record keeps the old one until it syncs.
 	return r.addRecord(s, tagCell, add)
 }
 
@@ -181,11 +218,11 @@ func applyORRemove(r *run, c command.Raw) (command.Result, error) {
 	if err != nil {
 		return command.Result{}, err
 	}
-	gone := orTag{state: tagRemoved, key: rem.Key, index: r.mark.Index, removed: r.entry.Stamp.Millis}
+	gone := orTag{state: TagRemoved, key: rem.Key, index: r.mark.Index, removed: r.entry.Stamp.Millis}
 	switch tag.state {
-	case tagRemoved:
+	case TagRemoved:
 		return r.unchanged(), nil
-	case tagHomeless:
+	case TagHomeless:
 		if rem.Homeless {
 			return r.unchanged(), nil
 		}
@@ -195,11 +232,11 @@ func applyORRemove(r *run, c command.Raw) (command.Result, error) {
 		return r.fencedOff(), err
 	}
 	switch tag.state {
-	case tagLive:
+	case TagLive:
 		gone.key = strings.Clone(tag.key)
 	default:
 		if rem.Homeless {
-			gone.state, gone.key = tagHomeless, ""
+			gone.state, gone.key = TagHomeless, ""
 			r.set(tagCell, encodeTag(gone))
 			r.dig(grave{gone.removed, gone.index, merkle.Sets, rem.Map, rem.Tag})
 			return r.changed(), nil
@@ -217,7 +254,7 @@ func (r *run) bury(rem command.ORRemove, key string) error {
 		return err
 	}
 	if at, found := s.find(rem.Tag); found {
-		s.records = slices.Delete(s.records, at, at+1)
+		s.drop(at)
 		r.removed(rem.Map, key, rem.Tag, rem.Origin)
 	}
 	s.orSet.removed++
@@ -229,7 +266,7 @@ func (r *run) bury(rem command.ORRemove, key string) error {
 // house gives a removed tag without a key the one that has become known, so that
 // clients which hold its record under that key hear of the removal.
 func (r *run) house(tagCell *cell, tag orTag, mapName, key, tagText string) error {
-	tag.state, tag.key = tagRemoved, key
+	tag.state, tag.key = TagRemoved, key
 	r.set(tagCell, encodeTag(tag))
 	return r.bury(command.ORRemove{Map: mapName, Tag: tagText}, key)
 }

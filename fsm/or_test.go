@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
@@ -168,7 +169,7 @@ func TestObservedRemoveMapsMergeAsClientsDo(t *testing.T) {
 			t.Errorf("%s: root %#x, want %#x", c.Name, got.Root, c.Expect.RootHash)
 		}
 		for _, tag := range c.Expect.Tombstones {
-			if known, _, err := r.machine.KnownTag("m", tag); err != nil || !known {
+			if state, err := r.machine.Tag("m", tag); err != nil || state == fsm.TagUnknown {
 				t.Errorf("%s: removed tag %q is not known: %v", c.Name, tag, err)
 			}
 		}
@@ -277,13 +278,25 @@ func TestASetDoesNotGrowBeyondItsBound(t *testing.T) {
 		big.Tag = fmt.Sprint(i)
 		if res := r.apply(entry(i+1, ts(1, 0), orAddRecord("m", "k", big)))[0][0]; res.Code == protocol.CodeTooLarge {
 			refused++
-			if known, _, err := r.machine.KnownTag("m", big.Tag); err != nil || known {
+			if state, err := r.machine.Tag("m", big.Tag); err != nil || state != fsm.TagUnknown {
 				t.Errorf("a refused tag is known: %v", err)
 			}
 		}
 	}
 	if refused != 3 {
 		t.Errorf("%d of 6 refused, want 3", refused)
+	}
+	// Also of many small records the encoding is what is bounded.
+	var cmds []command.Raw
+	for i := range 20_000 {
+		small := protocol.ORRecord{Tag: fmt.Sprint(i), Timestamp: protocol.Timestamp{Millis: 1, NodeID: strings.Repeat("n", 255)}, Value: []byte{1}}
+		cmds = append(cmds, orAddRecord("m", "many", small))
+	}
+	r.apply(entry(7, ts(1, 0), cmds...))
+	many, err := r.machine.Set("m", "many")
+	r.must(err)
+	if added := len(many.Records); added < 10_000 || added > 16_000 {
+		t.Errorf("%d records of 300 bytes in a set", added)
 	}
 	if res := r.apply(entry(9, ts(1, 0), orAdd("m", strings.Repeat("k", 40_000), "v", ts(1, 0))))[0][0]; res.Code != protocol.CodeTooLarge {
 		t.Errorf("a key of 40,000 bytes: %+v", res)

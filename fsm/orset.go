@@ -46,11 +46,16 @@ func (s *orSet) find(tag string) (at int, found bool) {
 	})
 }
 
+// recordSize is what a record takes in an encoded set, at most.
+func recordSize(rec *protocol.ORRecord) int {
+	const numbers = 3*binary.MaxVarintLen64 + 3*binary.MaxVarintLen32
+	return numbers + len(rec.Tag) + len(rec.Timestamp.NodeID) + len(rec.Value)
+}
+
 func encodeSet(s *orSet) []byte {
 	size := 40
 	for i := range s.records {
-		rec := &s.records[i]
-		size += 40 + len(rec.Tag) + len(rec.Timestamp.NodeID) + len(rec.Value)
+		size += recordSize(&s.records[i])
 	}
 	b := append(make([]byte, 0, size), setFormat)
 	b = binary.AppendUvarint(b, s.index)
@@ -106,19 +111,20 @@ func loadSet(s *resident, key string, value []byte) error {
 	return nil
 }
 
-// tagState is what is known of a tag.
-type tagState uint8
+// TagState is what a group knows of a tag of an observed-remove map.
+type TagState uint8
 
+// The states of tags. They are stored.
 const (
-	tagUnknown  tagState = 0 // there is no item
-	tagLive     tagState = 1 // a record under the key carries it
-	tagRemoved  tagState = 2 // removed; it belonged to the key
-	tagHomeless tagState = 3 // removed; its key never became known here
+	TagUnknown  TagState = 0 // there is no item
+	TagLive     TagState = 1 // a record under the key carries it
+	TagRemoved  TagState = 2 // removed; it belonged to the key
+	TagHomeless TagState = 3 // removed; its key never became known here
 )
 
 // orTag is one tag of an observed-remove map.
 type orTag struct {
-	state tagState
+	state TagState
 	key   string
 	// index and removed are, of a removed tag, the log index and the stamp's millis of
 	// the entry that removed it.
@@ -144,8 +150,8 @@ func decodeTag(b []byte) (orTag, error) {
 	if format := r.Byte(); format != tagFormat {
 		r.Fail("format %d", format)
 	}
-	t := orTag{state: tagState(r.Byte()), index: r.Uvarint(), removed: r.Varint()}
-	if t.state == tagUnknown || t.state > tagHomeless {
+	t := orTag{state: TagState(r.Byte()), index: r.Uvarint(), removed: r.Varint()}
+	if t.state == TagUnknown || t.state > TagHomeless {
 		r.Fail("state %d", t.state)
 	}
 	if err := r.Err(); err != nil {

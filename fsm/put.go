@@ -59,6 +59,9 @@ func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 		}
 		met = &before.Record
 	}
+	if met == nil && !put.Stamped && !put.Record.IsTombstone() && r.forgotten(put.Record.Timestamp) {
+		return r.refused(protocol.CodeStale, reasonForgotten), nil
+	}
 	merged, won := crdt.Merge(met, r.effective(put, met))
 	r.raiseClock(merged.Timestamp)
 	if !won {
@@ -113,9 +116,18 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 		Key:     strings.Clone(put.Key),
 		Record:  rec,
 		Existed: existed && !before.IsTombstone(),
-		Origin:  strings.Clone(put.Origin),
+		Origin:  echoTo(put),
 	})
 	return nil
+}
+
+// echoTo is the connection that is not told of what put stored: its own, unless the
+// record has another stamp than the writer gave it, which it has to learn.
+func echoTo(put command.Put) string {
+	if put.Stamped && !put.Overwrite {
+		return ""
+	}
+	return strings.Clone(put.Origin)
 }
 
 // list puts the item after in place of before in the tree of the records of a map, and

@@ -82,19 +82,18 @@ func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, err error) {
 	return entry, err
 }
 
-// KnownTag reports whether the group holds the tag of an observed-remove map, live or
-// removed, and whether it is removed. Errors as in Get.
-func (m *Machine) KnownTag(mapName, tag string) (known, removed bool, err error) {
+// Tag returns what the group knows of a tag of an observed-remove map. Errors as in Get.
+func (m *Machine) Tag(mapName, tag string) (state TagState, err error) {
 	err = m.look(func(l *look) error {
 		value, err := l.get(storage.SectionTags, appendName(nil, mapName, tag))
 		if err != nil {
 			return err
 		}
 		t, err := decodeTag(value)
-		known, removed = t.state != tagUnknown, t.state == tagRemoved
+		state = t.state
 		return err
 	})
-	return known, removed, err
+	return state, err
 }
 
 // look is a read of the present state, under the machine's lock for reading.

@@ -60,7 +60,7 @@ func (r *Router) HorizonChanged(fn func()) (cancel func()) { return r.horizonWat
 func (r *Router) Collect(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.CollectInterval)
 	defer ticker.Stop()
-	known := r.Horizon().CollectedMillis
+	announced := int64(0)
 	for {
 		select {
 		case <-ticker.C:
@@ -77,8 +77,9 @@ func (r *Router) Collect(ctx context.Context) {
 				r.log.Debug("tombstones were not collected", "group", group, "err", err)
 			}
 		}
-		if now := r.Horizon().CollectedMillis; now > known {
-			known = now
+		// Clients drop what is older than the horizon, which must reach what was collected.
+		if h := r.Horizon(); h.CollectedMillis > announced && h.PrunedMillis >= h.CollectedMillis {
+			announced = h.CollectedMillis
 			r.horizonWatchers.call()
 		}
 	}

@@ -184,17 +184,29 @@ func TestRowsComeInKeyOrderFromWhereTheyAreAskedFor(t *testing.T) {
 	expired := rec(3, 1)
 	expired.TTLMillis = 1
 	g.put(t, "k06", expired)
-	rows, more, err := r.Rows(t.Context(), r.NewSession(), "m", "k04", 3, nil)
+	rows, more, err := r.Rows(t.Context(), r.NewSession(), "m", "k04", 3, 1<<20, nil)
 	require.NoError(t, err)
 	require.True(t, more)
 	require.Equal(t, []string{"k04", "k07", "k08"}, []string{rows[0].Key, rows[1].Key, rows[2].Key})
-	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "k07", 50, func(row Row) bool { return row.Record.Value[0]%2 == 0 })
+	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "k07", 50, 1<<20, func(row Row) bool { return row.Record.Value[0]%2 == 0 })
 	require.NoError(t, err)
 	require.False(t, more)
 	require.Len(t, rows, 11)
+	// What does not fit is left out from the end, whichever group has it.
+	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "", 50, 10*70, nil)
+	require.NoError(t, err)
+	require.True(t, more)
+	for i, key := range []string{"k00", "k01", "k02", "k03", "k04", "k07", "k08", "k09", "k10", "k11"} {
+		require.Equal(t, key, rows[i].Key)
+	}
+	require.Len(t, rows, 10)
+	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "k28", 50, 1, nil)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, "k28", rows[0].Key)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err = r.Rows(ctx, r.NewSession(), "m", "", 5, nil)
+	_, _, err = r.Rows(ctx, r.NewSession(), "m", "", 5, 1<<20, nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -158,10 +158,17 @@ func (n *fakeNode) Horizon() fsm.Horizon { return fsm.Horizon{} }
 
 func (n *fakeNode) Graves(int64, int) ([]string, error) { return nil, nil }
 
-// KnownTag says that every tag beginning with "known" was seen, and removed.
-func (n *fakeNode) KnownTag(_, tag string) (known, removed bool, err error) {
-	known = strings.HasPrefix(tag, "known")
-	return known, known, nil
+// Tag says that every tag beginning with "known" was removed, and that of every one
+// beginning with "stray" only the removal was seen.
+func (n *fakeNode) Tag(_, tag string) (fsm.TagState, error) {
+	switch {
+	case strings.HasPrefix(tag, "known"):
+		return fsm.TagRemoved, nil
+	case strings.HasPrefix(tag, "stray"):
+		return fsm.TagHomeless, nil
+	default:
+		return fsm.TagUnknown, nil
+	}
 }
 
 func (n *fakeNode) Propose(group uint32, cmds []raftnode.Command) (raftnode.Proposal, error) {

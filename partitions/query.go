@@ -1,16 +1,11 @@
 package partitions
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/quorate/quorate/protocol"
 )
-
-// MaxRows is the largest number of rows of one query result.
-const MaxRows = 10_000
 
 // Subscribe registers sink for the changes of mapName by others than s. Events are
 // held back until Release on the result, which the caller closes in the end. It
@@ -22,32 +17,23 @@ func (r *Router) Subscribe(_ context.Context, s *Session, mapName string, sink S
 	return r.deps.Hub.Subscribe(mapName, s.origin, sink), nil
 }
 
-// Snapshot returns the live rows of sub's map in key order: at most MaxRows+1, so
-// that the caller can tell whether more exist. The state is that of this node's
-// replicas, not older than what s was acknowledged; every change that it lacks is
-// delivered to sub after Release. It blocks until the replicas are that far, or
-// ctx ends. Errors: ErrIncomplete, ErrUnavailable, a storage error.
-func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription) ([]Row, error) {
+// Snapshot returns the first live rows of sub's map in key order, up to limit and about
+// maxBytes, and whether there are more. The state is that of this node's replicas, not
+// older than what s was acknowledged; every change that it lacks is delivered to sub
+// after Release. It blocks until the replicas are that far, or ctx ends. Errors:
+// ErrIncomplete, ErrUnavailable, a storage error.
+func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription, limit, maxBytes int) (rows []Row, more bool, err error) {
 	now := r.deps.Physical()
-	var rows []Row
-	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) error {
-		found := 0
+	set := rowSet{limit: limit, maxBytes: maxBytes}
+	err = r.eachGroup(ctx, s, func(group uint32, reader Reader) error {
 		index, err := reader.Scan(sub.Map(), "", func(key string, rec protocol.Record) bool {
-			if rec.IsTombstone() || rec.Expired(now) {
-				return true
-			}
-			rows = append(rows, Row{Key: key, Record: rec})
-			found++
-			return found <= MaxRows
+			return rec.IsTombstone() || rec.Expired(now) || set.add(Row{Key: key, Record: rec})
 		})
+		set.merge()
 		sub.Covered(group, index)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Key, b.Key) })
-	return rows[:min(len(rows), MaxRows+1)], nil
+	return set.rows, set.more, err
 }
 
 // eachGroup calls fn with the local replica of each data group, none of them older than

@@ -96,8 +96,8 @@ type Reader interface {
 	// came up to a time.
 	Horizon() fsm.Horizon
 	Graves(throughMillis int64, limit int) ([]string, error)
-	// KnownTag reports whether the group has seen a tag, and its removal.
-	KnownTag(mapName, tag string) (known, removed bool, err error)
+	// Tag returns what the group knows of a tag.
+	Tag(mapName, tag string) (fsm.TagState, error)
 }
 
 // Peers reaches other nodes.

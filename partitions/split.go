@@ -3,6 +3,7 @@ package partitions
 import (
 	"fmt"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/raftnode"
@@ -70,8 +71,8 @@ func (r *Router) knowsTag(group uint32, op *Op) bool {
 	if !ok {
 		return false
 	}
-	known, _, err := reader.KnownTag(op.Map, op.Remove)
-	return err == nil && known
+	state, err := reader.Tag(op.Map, op.Remove)
+	return err == nil && state != fsm.TagUnknown
 }
 
 // allot makes a part for each group that has commands, with room for as many as counts

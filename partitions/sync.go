@@ -2,8 +2,10 @@ package partitions
 
 import (
 	"context"
+	"math"
 	"slices"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
@@ -86,17 +88,46 @@ func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []st
 	return list, err
 }
 
-// UnknownRemovals returns those of tags, of an observed-remove map, that no local
-// replica knows to be removed.
+// UnknownRemovals returns those of tags, of an observed-remove map, whose removal the
+// groups need to hear of. They do not if one of them has it with its key, or all without;
+// nor of a tag that none of them knows and that is as old as what all have collected:
+// none takes a record with it any more.
 func (r *Router) UnknownRemovals(mapName string, tags []string) []string {
+	forgotten := r.forgotten()
 	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		unknown, removed := true, true
 		for group := uint32(1); group <= r.groups(); group++ {
-			if reader, ok := r.deps.Groups.Reader(group); ok {
-				if _, removed, err := reader.KnownTag(mapName, tag); err == nil && removed {
-					return true
-				}
+			reader, ok := r.deps.Groups.Reader(group)
+			if !ok {
+				return false
 			}
+			state, err := reader.Tag(mapName, tag)
+			if err != nil {
+				return false
+			}
+			if state == fsm.TagRemoved {
+				return true
+			}
+			unknown = unknown && state == fsm.TagUnknown
+			removed = removed && state == fsm.TagHomeless
 		}
-		return false
+		if !unknown {
+			return removed
+		}
+		ts, err := protocol.ParseTimestamp(tag)
+		return err == nil && forgotten > 0 && ts.Millis <= forgotten
 	})
+}
+
+// forgotten is the time up to which every group refuses records that it does not know.
+func (r *Router) forgotten() int64 {
+	oldest := int64(math.MaxInt64)
+	for group := uint32(1); group <= r.groups(); group++ {
+		reader, ok := r.deps.Groups.Reader(group)
+		if !ok {
+			return 0
+		}
+		oldest = min(oldest, reader.Horizon().CollectedMillis)
+	}
+	return oldest
 }

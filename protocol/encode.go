@@ -24,6 +24,22 @@ func Append(dst []byte, m Message) ([]byte, error) {
 	return appendBody(newObject(o.buf), kind, m).buf, nil
 }
 
+// AppendStamped is Append for a message with a payload, beside which it puts a timestamp:
+// clients take one for the time until which they have seen everything of their maps.
+func AppendStamped(dst []byte, m Message, ts Timestamp) ([]byte, error) {
+	if m == nil || !m.Kind().valid() || kinds[m.Kind()].layout == flat {
+		return dst, errNoKind
+	}
+	row := &kinds[m.Kind()]
+	o := newObject(dst)
+	o.str("type", row.name)
+	o.key(row.layout.key())
+	o.buf = appendBody(newObject(o.buf), m.Kind(), m).buf
+	o.key("timestamp")
+	o.buf = ts.appendTo(o.buf)
+	return o.buf, nil
+}
+
 func appendBody(o object, kind Kind, m Message) object {
 	if c, ok := m.(selfCoded); ok {
 		return c.appendFields(o)

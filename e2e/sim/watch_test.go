@@ -61,7 +61,7 @@ func (w *world) watch(l *life, mapName string) *watcher {
 	if err != nil {
 		return nil
 	}
-	rows, err := l.node.Router().Snapshot(ctx, sess, sub)
+	rows, _, err := l.node.Router().Snapshot(ctx, sess, sub, 10_000, 1<<30)
 	if err != nil {
 		sub.Close()
 		return nil

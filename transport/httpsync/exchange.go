@@ -27,10 +27,18 @@ func (e *exchange) run() {
 	e.write()
 	left := e.cfg.MaxDeltaBytes
 	for i := range e.request.SyncMaps {
+		if i == e.cfg.MaxReads {
+			e.fail(protocol.CodeTooLarge, fmt.Sprintf("request asks for more than %d maps", i), "")
+			break
+		}
 		e.delta(&e.request.SyncMaps[i], &left)
 	}
 	left = e.cfg.MaxResultBytes
 	for i := range e.request.Queries {
+		if i == e.cfg.MaxReads {
+			e.fail(protocol.CodeTooLarge, fmt.Sprintf("request holds more than %d queries", i), "")
+			break
+		}
 		e.query(&e.request.Queries[i], &left)
 	}
 	for range e.request.Searches {
@@ -64,6 +72,7 @@ func (e *exchange) write() {
 		return
 	}
 	p := e.cfg.Limits.Plan(judge.Writes{Ops: ops}, e.client)
+	p.Itemised = p.Itemised || len(ops) < len(e.request.Operations)
 	var verdicts []partitions.Verdict
 	if len(p.Propose) > 0 {
 		var err error

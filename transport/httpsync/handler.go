@@ -26,6 +26,8 @@ type Config struct {
 	Concurrent int
 	// MaxRows bounds the rows of one query, those passed over by an offset included.
 	MaxRows int
+	// MaxReads bounds the maps, and also the queries, of one request.
+	MaxReads int
 	// MaxDeltaBytes and MaxResultBytes are the sizes about which the deltas and the
 	// query results of a response are cut; the client gets the rest with later requests.
 	MaxDeltaBytes, MaxResultBytes int
@@ -37,6 +39,7 @@ func DefaultConfig() Config {
 		Limits:         judge.Limits{MaxValueBytes: 1 << 20, Timeout: 30 * time.Second},
 		Concurrent:     64,
 		MaxRows:        10_000,
+		MaxReads:       1000,
 		MaxDeltaBytes:  8 << 20,
 		MaxResultBytes: 8 << 20,
 	}
@@ -44,7 +47,7 @@ func DefaultConfig() Config {
 
 // Validate reports what is wrong with c, its Limits aside.
 func (c Config) Validate() error {
-	if c.Concurrent <= 0 || c.MaxRows <= 0 || c.MaxDeltaBytes <= 0 || c.MaxResultBytes <= 0 {
+	if c.Concurrent <= 0 || c.MaxRows <= 0 || c.MaxReads <= 0 || c.MaxDeltaBytes <= 0 || c.MaxResultBytes <= 0 {
 		return errors.New("bounds of POST /sync must be positive")
 	}
 	return nil
@@ -60,7 +63,7 @@ type Backend interface {
 	Delta(ctx context.Context, s *partitions.Session, mapName string, since protocol.Timestamp, maxBytes int,
 	) (records []protocol.KeyedRecord, next protocol.Timestamp, more bool, err error)
 	// Rows returns live rows of a map in key order.
-	Rows(ctx context.Context, s *partitions.Session, mapName, from string, limit int, keep func(partitions.Row) bool,
+	Rows(ctx context.Context, s *partitions.Session, mapName, from string, limit, maxBytes int, keep func(partitions.Row) bool,
 	) (rows []partitions.Row, more bool, err error)
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp

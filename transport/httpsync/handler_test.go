@@ -53,14 +53,21 @@ func (b *fakeBackend) Delta(_ context.Context, _ *partitions.Session, mapName st
 	return b.deltas[mapName], protocol.Timestamp{Millis: testNow, NodeID: since.NodeID + "+"}, false, b.reads
 }
 
-func (b *fakeBackend) Rows(_ context.Context, _ *partitions.Session, _, from string, limit int, keep func(partitions.Row) bool,
+func (b *fakeBackend) Rows(_ context.Context, _ *partitions.Session, _, from string, limit, maxBytes int, keep func(partitions.Row) bool,
 ) (rows []partitions.Row, more bool, err error) {
 	for _, row := range b.rows {
 		if row.Key >= from && (keep == nil || keep(row)) {
 			rows = append(rows, row)
 		}
 	}
-	return rows[:min(limit, len(rows))], len(rows) > limit, b.reads
+	fits, size := 0, 0
+	for fits < min(limit, len(rows)) {
+		if size += len(rows[fits].Record.Value); size > maxBytes && fits > 0 {
+			break
+		}
+		fits++
+	}
+	return rows[:fits], fits < len(rows), b.reads
 }
 
 func (*fakeBackend) Now() protocol.Timestamp {
@@ -156,6 +163,7 @@ func TestAnOperationWithoutIdIsNotAppliedAndTheOthersAre(t *testing.T) {
 	answer := sync(t, b, &protocol.HTTPSync{Operations: []protocol.ClientOp{put("", "todos", "nameless"), put("9", "todos", "b")}})
 	require.Equal(t, []protocol.HTTPError{{Code: 501, Message: "operation has no id"}}, answer.Errors)
 	require.Equal(t, "9", answer.Ack.LastID)
+	require.Len(t, answer.Ack.Results, 1, "without results, everything would be accepted")
 	require.Len(t, b.written, 1)
 }
 
@@ -317,6 +325,21 @@ func TestAResponseIsCutWhereItIsFull(t *testing.T) {
 	answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m"}}}, func(c *Config, _ *Deps) { c.MaxResultBytes = 30 })
 	require.NotEmpty(t, answer.QueryResults[0].NextCursor)
 	require.Less(t, len(answer.QueryResults[0].Results), 10)
+
+	many := sync(t, table(), &protocol.HTTPSync{
+		SyncMaps: slices.Repeat([]protocol.HTTPSyncMap{{MapName: "m"}}, 4),
+		Queries:  slices.Repeat([]protocol.HTTPQuery{{QueryID: "q", MapName: "m"}}, 5),
+	}, func(c *Config, _ *Deps) { c.MaxReads, c.MaxResultBytes = 3, 30 })
+	require.Len(t, many.Deltas, 3)
+	var codes []protocol.Code
+	for _, e := range many.Errors {
+		codes = append(codes, e.Code)
+	}
+	require.Equal(t, []protocol.Code{413, 413, 413, 413}, codes, "one map and one query too many, and two queries without room: %v", many.Errors)
+	require.Len(t, many.QueryResults, 1)
+
+	far := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m", Offset: 8}}}, func(c *Config, _ *Deps) { c.MaxResultBytes = 3 })
+	require.Equal(t, protocol.CodeTooLarge, far.Errors[0].Code)
 }
 
 func TestStatuses(t *testing.T) {

@@ -39,32 +39,33 @@ func (e *exchange) query(q *protocol.HTTPQuery, left *int) {
 		e.fail(protocol.CodeMalformed, fmt.Sprintf("offset is greater than %d, use the cursor", e.cfg.MaxRows), q.QueryID)
 		return
 	}
-	rows, more, err := e.backend.Rows(e.ctx, e.session, q.MapName, from, limit+int(offset), matcher(q.Filter))
-	if err != nil {
-		e.readFailed(err, q.QueryID)
+	if *left <= 0 {
+		e.fail(protocol.CodeTooLarge, "results of the other queries fill the response, ask again", q.QueryID)
 		return
 	}
-	e.rows(q, rows[min(int(offset), len(rows)):], more, left)
+	rows, more, err := e.backend.Rows(e.ctx, e.session, q.MapName, from, limit+int(offset), *left, matcher(q.Filter))
+	switch {
+	case err != nil:
+		e.readFailed(err, q.QueryID)
+	case more && 0 < offset && len(rows) <= int(offset) && limit > 0:
+		e.fail(protocol.CodeTooLarge, "offset passes over too much, use the cursor", q.QueryID)
+	default:
+		e.rows(q, rows[min(int(offset), len(rows)):], more, left)
+	}
 }
 
-// rows enters a query's result, cut where the response is full.
+// rows enters a query's result.
 func (e *exchange) rows(q *protocol.HTTPQuery, rows []partitions.Row, more bool, left *int) {
-	result := protocol.HTTPQueryResult{QueryID: q.QueryID, Results: make([]msgp.Raw, 0, len(rows))}
-	last := ""
+	result := protocol.HTTPQueryResult{QueryID: q.QueryID, Results: make([]msgp.Raw, len(rows))}
 	for i, row := range rows {
-		*left -= len(row.Record.Value)
-		if *left < 0 && i > 0 {
-			more = true
-			break
-		}
-		result.Results = append(result.Results, row.Record.Value)
-		last = row.Key
+		*left -= len(row.Key) + len(row.Record.Value)
+		result.Results[i] = row.Record.Value
 	}
 	if q.Limit != nil {
 		result.HasMore = &more
 	}
-	if more && len(result.Results) > 0 {
-		result.NextCursor = cursor(q, last, e.deps.Now())
+	if more && len(rows) > 0 {
+		result.NextCursor = cursor(q, rows[len(rows)-1].Key, e.deps.Now())
 	}
 	e.answer.QueryResults = append(e.answer.QueryResults, result)
 }

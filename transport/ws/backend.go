@@ -26,7 +26,7 @@ type Backend interface {
 	// Snapshot returns the live rows of the subscribed map in key order, not older
 	// than what s was acknowledged. Changes that it lacks follow after Release.
 	// Errors: ErrUnavailable, ErrIncomplete, a failure of the store.
-	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error)
+	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription, limit, maxBytes int) (rows []partitions.Row, more bool, err error)
 	// Watch gathers the changes of a map, except those written by s, from now on; sink
 	// gets them at once. The caller closes the result.
 	Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription

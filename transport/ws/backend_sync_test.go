@@ -110,7 +110,7 @@ func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName str
 
 func (b *fakeBackend) UnknownRemovals(mapName string, tags []string) (unknown []string) {
 	for _, tag := range tags {
-		if _, removed, err := b.machine.KnownTag(mapName, tag); err != nil || !removed {
+		if state, err := b.machine.Tag(mapName, tag); err != nil || state != fsm.TagRemoved {
 			unknown = append(unknown, tag)
 		}
 	}

@@ -170,17 +170,23 @@ type closer chan struct{}
 func (c closer) Event(*partitions.Event) bool { close(c); return false }
 func (c closer) Gap()                         {}
 
-func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *partitions.Subscription) ([]partitions.Row, error) {
+func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *partitions.Subscription, limit, maxBytes int) ([]partitions.Row, bool, error) {
 	if b.onSnapshot != nil {
 		if err := b.onSnapshot(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	rows := b.rows(sub)
 	if b.afterRead != nil {
 		b.afterRead()
 	}
-	return rows, nil
+	fits := 0
+	for size := 0; fits < min(len(rows), limit); fits++ {
+		if size += len(rows[fits].Key) + len(rows[fits].Record.Value); size > maxBytes && fits > 0 {
+			break
+		}
+	}
+	return rows[:fits], fits < len(rows), nil
 }
 
 func (b *fakeBackend) rows(sub *partitions.Subscription) []partitions.Row {

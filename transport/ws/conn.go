@@ -88,6 +88,8 @@ const (
 	reasonAuthTimeout = "authentication timeout"
 	reasonAuthFailed  = "authentication failed"
 	reasonExpired     = "token expired"
+	reasonPending     = "writes were not taken, send them again before the sync"
+	reasonUnread      = "map cannot be read now"
 	reasonInternal    = "internal error"
 )
 

@@ -122,16 +122,29 @@ func (c *client) next() protocol.Message {
 }
 
 func (c *client) read(wait time.Duration) (protocol.Message, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	kind, frame, err := c.sock.Read(ctx)
+	frame, err := c.readFrame(wait)
 	if err != nil {
 		return nil, err
 	}
-	if kind != websocket.MessageBinary {
-		return nil, fmt.Errorf("server sent a frame of kind %v", kind)
-	}
 	return protocol.Decode(frame)
+}
+
+// nextFrame reads one frame as it is.
+func (c *client) nextFrame() []byte {
+	c.t.Helper()
+	frame, err := c.readFrame(patience)
+	require.NoError(c.t, err)
+	return frame
+}
+
+func (c *client) readFrame(wait time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	kind, frame, err := c.sock.Read(ctx)
+	if err == nil && kind != websocket.MessageBinary {
+		err = fmt.Errorf("server sent a frame of kind %v", kind)
+	}
+	return frame, err
 }
 
 // expect reads one message, which must be of type M.

@@ -135,27 +135,24 @@ func (c *conn) openQuery(q *query) error {
 		sub.Close()
 		return errClosed
 	}
-	rows, err := c.backend.Snapshot(q.ctx, c.session, sub)
+	resp, err := c.snapshot(q.ctx, q, sub)
 	if err != nil {
 		return err
 	}
-	return c.queries.release(q, c.response(q, rows))
+	return c.queries.release(q, resp)
 }
 
-// response is the QUERY_RESP with as many rows as its bounds allow.
-func (c *conn) response(q *query, rows []partitions.Row) *protocol.QueryResp {
-	limit := min(len(rows), c.srv.cfg.MaxRows)
-	resp := &protocol.QueryResp{QueryID: q.id, Results: make([]protocol.QueryRow, 0, limit), CursorStatus: protocol.CursorNone}
-	size := 0
-	for i := range rows[:limit] {
-		size += len(rows[i].Key) + len(rows[i].Record.Value)
-		if size > c.srv.cfg.MaxResponseBytes && i > 0 {
-			break
-		}
-		resp.Results = append(resp.Results, protocol.QueryRow{Key: rows[i].Key, Value: rows[i].Record.Value})
+// snapshot is the QUERY_RESP with as many rows as its bounds allow.
+func (c *conn) snapshot(ctx context.Context, q *query, sub *partitions.Subscription) (*protocol.QueryResp, error) {
+	rows, more, err := c.backend.Snapshot(ctx, c.session, sub, c.srv.cfg.MaxRows, c.srv.cfg.MaxResponseBytes)
+	if err != nil {
+		return nil, err
 	}
-	resp.HasMore = len(resp.Results) < len(rows)
-	return resp
+	resp := &protocol.QueryResp{QueryID: q.id, Results: make([]protocol.QueryRow, len(rows)), HasMore: more, CursorStatus: protocol.CursorNone}
+	for i := range rows {
+		resp.Results[i] = protocol.QueryRow{Key: rows[i].Key, Value: rows[i].Record.Value}
+	}
+	return resp, nil
 }
 
 // Event implements partitions.Sink.

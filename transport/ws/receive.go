@@ -76,6 +76,8 @@ func cost(m protocol.Message) int {
 		return max(1, len(m.Entries))
 	case *protocol.Batch, *protocol.DeviceHello: // a BATCH pays for what is in it
 		return 0
+	case *protocol.MerkleReqBucket, *protocol.ORMapMerkleReqBucket:
+		return 0 // thousands belong to one sync; the queue of the syncer bounds them
 	default:
 		return 1
 	}

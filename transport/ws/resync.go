@@ -88,11 +88,11 @@ func (c *conn) showAnew(q *query) error {
 // present is what the client of q is shown in place of changes.
 func (c *conn) present(ctx context.Context, q *query, sub *partitions.Subscription) (answers []protocol.Message, err error) {
 	if !q.gone.Load() {
-		rows, err := c.backend.Snapshot(ctx, c.session, sub)
+		resp, err := c.snapshot(ctx, q, sub)
 		if err != nil {
 			return nil, err
 		}
-		answers = append(answers, c.response(q, rows))
+		answers = append(answers, resp)
 	}
 	if !q.events {
 		return answers, nil

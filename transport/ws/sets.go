@@ -25,9 +25,14 @@ func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]syncAn
 		MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now(), CoveringEpoch: horizon.Epoch,
 	}
 	// A client without records, or with ours, cannot hold any that were removed.
-	root.FullResync = m.RootHash != 0 && m.RootHash != root.RootHash && horizon.Missed(m.ClaimedEpoch)
+	root.FullResync = m.RootHash != 0 && m.RootHash != root.RootHash && horizon.Missed(m.ClaimedEpoch-syncLag/1000)
+	if root.FullResync && c.failed.Load() {
+		// It would drop the writes that it was told to keep; it sends them again first.
+		c.end(closeFlushed, protocol.CloseRetry, reasonPending)
+		return nil, errClosed
+	}
 	c.syncs.setFresh(m.MapName, !root.FullResync)
-	return answer(root), nil
+	return c.syncs.withPrune(horizon, root), nil
 }
 
 // setFresh notes whether pushes of a map are taken.
@@ -38,6 +43,27 @@ func (s *syncer) setFresh(mapName string, fresh bool) {
 		s.fresh = map[string]bool{}
 	}
 	s.fresh[mapName] = fresh
+}
+
+// begun makes a map fresh that the client syncs from nothing.
+func (s *syncer) begun(mapName string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, told := s.fresh[mapName]; told {
+		s.fresh[mapName] = true
+	}
+}
+
+// freshMaps lists the observed-remove maps whose pushes are taken.
+func (s *syncer) freshMaps() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, fresh := range s.fresh {
+		if fresh {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // isFresh reports whether pushes of a map are taken.
@@ -57,7 +83,7 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 	}
 	if m.Path == "" {
 		// Whoever was told to begin anew has now dropped what it had.
-		c.syncs.setFresh(m.MapName, true)
+		c.syncs.begun(m.MapName)
 	}
 	epoch := c.backend.Horizon().Epoch
 	if !leaf {

@@ -35,9 +35,11 @@ type syncer struct {
 	queue   []syncRequest
 	bytes   int
 	running bool
-	// fresh holds the observed-remove maps whose pushes are taken: those of which the
-	// client is known to have missed no collected removal.
+	// fresh holds the observed-remove maps that the client syncs, and whether its pushes
+	// are taken: whether it is known to have missed no collected removal.
 	fresh map[string]bool
+	// pruned is up to when the client was told to drop tombstones, in milliseconds.
+	pruned int64
 
 	// leafBytes is the size of the latest leaf; for the goroutine that answers.
 	leafBytes int
@@ -193,10 +195,15 @@ func answer(m protocol.Message) []syncAnswer { return []syncAnswer{{m: m}} }
 // syncFailed is the answer to a request that could not be read for.
 func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answers []syncAnswer) {
 	c.srv.log.Debug("sync request failed", "conn", c.id, "type", m.Kind().String(), "err", err)
-	for _, retry := range []error{partitions.ErrUnavailable, partitions.ErrIncomplete, context.DeadlineExceeded} {
-		if errors.Is(err, retry) {
-			return "unavailable", answer(failureOf(m, protocol.CodeUnavailable, "map cannot be read now"))
-		}
+	switch {
+	case errors.Is(err, errClosed):
+		return "unavailable", nil
+	case errors.Is(err, partitions.ErrIncomplete):
+		return "unavailable", answer(failureOf(m, protocol.CodeUnavailable, "map cannot be read now"))
+	case errors.Is(err, partitions.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
+		// Clients do not ask again on a connection that stays.
+		c.end(closeFlushed, protocol.CloseRetry, reasonUnread)
+		return "unavailable", nil
 	}
 	var limit *judge.Refusal
 	if errors.As(err, &limit) {
@@ -238,11 +245,12 @@ func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]syncAnswer
 		reason := "deletions from before are not known any more"
 		return answer(&protocol.SyncResetRequired{MapName: m.MapName, Reason: reason}), nil
 	}
+	horizon := c.backend.Horizon()
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
 	if err != nil {
 		return nil, err
 	}
-	return answer(&protocol.SyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}), nil
+	return c.syncs.withPrune(horizon, &protocol.SyncRespRoot{MapName: m.MapName, RootHash: leaves.Root(), Timestamp: c.backend.Now()}), nil
 }
 
 // syncBucket answers MERKLE_REQ_BUCKET: with the children of a node, or with the

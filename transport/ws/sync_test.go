@@ -269,6 +269,15 @@ func TestAMapThatCannotBeReadIsAnError(t *testing.T) {
 	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
 }
 
+func TestAClientWhoseSyncFailsForNowComesAgain(t *testing.T) {
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onSnapshot = func(context.Context) error { return partitions.ErrUnavailable }
+	})
+	c := f.dial()
+	c.send(&protocol.MerkleReqBucket{MapName: "m", Path: ""})
+	require.Equal(t, protocol.CloseRetry, c.expectClose())
+}
+
 func TestAClientThatMayHaveMissedDeletionsStartsFromNothing(t *testing.T) {
 	f := start(t)
 	c := f.dial()
@@ -296,7 +305,7 @@ func TestAClientThatMayHaveMissedDeletionsStartsFromNothing(t *testing.T) {
 		root  uint32
 		epoch int64
 		full  bool
-	}{{0, 0, false}, {77, 0, true}, {77, 4000, true}, {77, 4001, false}} {
+	}{{0, 0, false}, {77, 0, true}, {77, 4000, true}, {77, 4300, true}, {77, 4301, false}} {
 		c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: init.root, ClaimedEpoch: init.epoch, BucketHashes: map[string]uint32{}})
 		root := expect[*protocol.ORMapSyncRespRoot](c)
 		require.Equal(t, init.full, root.FullResync, "%+v", init)
@@ -311,6 +320,32 @@ func TestAClientThatMayHaveMissedDeletionsStartsFromNothing(t *testing.T) {
 	require.Equal(t, int64(9000), expect[*protocol.ORMapDiffResponse](c).CoveringEpoch)
 	c.send(&protocol.ClientApplyAck{Cursor: 9000})
 	c.silent()
+
+	// A client that comes now is told before its first root, once.
+	d := f.dial()
+	d.send(&protocol.SyncInit{MapName: "m"})
+	require.Equal(t, int64(5_000_000), expect[*protocol.GCPrune](d).OlderThan.Millis)
+	expect[*protocol.SyncRespRoot](d)
+	d.send(&protocol.ORMapSyncInit{MapName: "labels", BucketHashes: map[string]uint32{}})
+	expect[*protocol.ORMapSyncRespRoot](d)
+
+	// A client that stays is told that it has seen everything.
+	f.backend.setHorizon(partitions.Horizon{PrunedMillis: 8_000_000, CollectedMillis: 7_000_000, Epoch: 12_000})
+	frame := d.nextFrame()
+	require.NotEmpty(t, protocol.Fields(frame)["timestamp"], "a long stay is no absence")
+	require.Equal(t, &protocol.ORMapDiffResponse{MapName: "labels", CoveringEpoch: 9000}, expect[*protocol.ORMapDiffResponse](d))
+}
+
+func TestAClientWhoseWritesWereNotTakenIsNotToldToDropThem(t *testing.T) {
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onWrite = func(context.Context, []partitions.Op) error { return partitions.ErrUnavailable }
+	})
+	f.backend.setHorizon(partitions.Horizon{PrunedMillis: 5_000_000, CollectedMillis: 4_000_000, Epoch: 9_000})
+	c := f.dial()
+	c.send(batch(orAdd("1", "labels", "tags", "a")))
+	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
+	c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: 77, BucketHashes: map[string]uint32{}})
+	require.Equal(t, protocol.CloseRetry, c.expectClose())
 }
 
 func TestPushesOfAClientThatMayHaveMissedRemovalsArePassedOver(t *testing.T) {
@@ -328,7 +363,11 @@ func TestPushesOfAClientThatMayHaveMissedRemovalsArePassedOver(t *testing.T) {
 		return list
 	}
 	push("before any sync")
+	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: ""})
+	expect[*protocol.ORMapSyncRespBuckets](c)
+	push("without a beginning")
 	c.send(&protocol.ORMapSyncInit{MapName: "labels", RootHash: 77, BucketHashes: map[string]uint32{}})
+	expect[*protocol.GCPrune](c)
 	require.True(t, expect[*protocol.ORMapSyncRespRoot](c).FullResync)
 	push("stale")
 	c.send(&protocol.ORMapMerkleReqBucket{MapName: "labels", Path: ""})
