@@ -1,0 +1,351 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
+	"github.com/quorate/quorate/fsm/storage/memory"
+	"github.com/quorate/quorate/fsm/storage/writebehind"
+	"github.com/quorate/quorate/partitions/notice"
+	"github.com/quorate/quorate/protocol"
+)
+
+var errLost = errors.New("answer is lost")
+
+// world is one group whose log is applied at once, and nodes that use it.
+type world struct {
+	t       *testing.T
+	machine *fsm.Machine
+
+	// mu protects the fields below and orders the log.
+	mu     sync.Mutex
+	index  uint64
+	boards []*notice.Board
+	leader int
+	// fate is asked what becomes of a command: "" is applied, "lost" is not, "hidden"
+	// is, without an answer, and "late" is later, without an answer.
+	fate func(node int, cmd command.Raw) string
+	// ended are the sessions of which everything was ended.
+	ended map[lock.Session]bool
+	// stall stops the keeper of a node once.
+	stall atomic.Int64
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, ended: map[lock.Session]bool{}, fate: func(int, command.Raw) string { return "" }}
+	store := memory.New(memory.Config{})
+	flusher, err := writebehind.New(writebehind.DefaultConfig(), writebehind.Deps{Logger: hclog.NewNullLogger(), Store: store})
+	require.NoError(t, err)
+	w.machine, err = fsm.Open(fsm.DefaultConfig(1), fsm.Deps{
+		Logger: hclog.NewNullLogger(), Store: store, Flusher: flusher,
+		OnChange: func(c *fsm.Changes) {
+			for _, b := range w.boards {
+				b.Publish(c)
+			}
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.machine.Close() })
+	return w
+}
+
+// node adds a node; the first one leads. Nodes without a replica ask the leader.
+func (w *world) node(replica bool) *Service {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	board, n := new(notice.Board), len(w.boards)
+	w.boards = append(w.boards, board)
+	cfg := DefaultConfig()
+	cfg.Gateway = string(rune('a' + n))
+	s := New(cfg, Deps{
+		Logger: hclog.NewNullLogger(), Board: board,
+		Groups: func() uint32 { return 1 }, GroupOf: func(string) uint32 { return 1 },
+		Replica: func(uint32) (Replica, bool) { return w.machine, replica },
+		Leads: func(uint32) bool {
+			time.Sleep(time.Duration(w.stall.Swap(0)))
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.leader == n
+		},
+		Submit: func(ctx context.Context, _ uint32, cmd command.Raw) (command.Result, error) {
+			return w.submit(ctx, n, cmd)
+		},
+		Refused: func(error) bool { return false },
+	})
+	w.t.Cleanup(s.Close)
+	return s
+}
+
+func (w *world) submit(ctx context.Context, node int, cmd command.Raw) (command.Result, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil {
+		return command.Result{}, ctx.Err()
+	}
+	switch w.fate(node, cmd) {
+	case "lost":
+		return command.Result{}, errLost
+	case "hidden":
+		w.apply(cmd)
+		return command.Result{}, errLost
+	case "late":
+		time.AfterFunc(time.Duration(1+len(cmd.Body)%7)*time.Second, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.apply(cmd)
+		})
+		return command.Result{}, errLost
+	default:
+		return w.apply(cmd), nil
+	}
+}
+
+// apply appends to the log; w.mu is held.
+func (w *world) apply(cmd command.Raw) command.Result {
+	w.index++
+	stamp := protocol.Timestamp{Millis: int64(w.index)}
+	results, err := w.machine.Apply([]fsm.Entry{{Index: w.index, Term: 1, Data: command.AppendEntry(nil, stamp, []command.Raw{cmd})}})
+	if err != nil {
+		panic(err)
+	}
+	if l := w.machine.Lock("l"); l != nil && w.ended[l.Holder.Session] {
+		w.t.Errorf("%s gives the lock to %+v, which has ended", cmd.Kind, l.Holder)
+	}
+	return results[0][0]
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t)) })
+}
+
+func ask(ttl, patience time.Duration) Ask {
+	return Ask{Name: "l", TTLMillis: ttl.Milliseconds(), Patience: patience}
+}
+
+func mustAcquire(t *testing.T, s *Service, session *Session, a Ask) uint64 {
+	t.Helper()
+	token, err := s.Acquire(t.Context(), session, a)
+	require.NoError(t, err)
+	return token
+}
+
+func TestWaitersGetTheLockInOrderAndTokensAscend(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b, far := w.node(true), w.node(true), w.node(false)
+		holder := a.NewSession()
+		first := mustAcquire(t, a, holder, ask(0, time.Minute))
+		require.Equal(t, first, mustAcquire(t, a, holder, ask(0, time.Minute)), "a session holds it once")
+		order := make(chan int, 3)
+		tokens := make(chan uint64, 3)
+		for i, s := range []*Service{b, far, a} {
+			go func() {
+				session := s.NewSession()
+				token := mustAcquire(t, s, session, ask(0, time.Minute))
+				order <- i
+				tokens <- token
+				_, _, err := s.Release(t.Context(), session, "l", token)
+				require.NoError(t, err)
+			}()
+			synctest.Wait()
+		}
+		require.Empty(t, order)
+		released, _, err := a.Release(t.Context(), holder, "l", first)
+		require.NoError(t, err)
+		require.True(t, released)
+		last := first
+		for i := range 3 {
+			require.Equal(t, i, <-order)
+			token := <-tokens
+			require.Greater(t, token, last)
+			last = token
+		}
+		released, reason, err := a.Release(t.Context(), holder, "l", first)
+		require.NoError(t, err)
+		require.True(t, released, "a repeat says what the first said: %s", reason)
+		released, _, err = a.Release(t.Context(), holder, "l", last+1)
+		require.NoError(t, err)
+		require.False(t, released)
+	})
+}
+
+func TestARequestIsGivenUpBeforeItsClientIs(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		holder, waiter := a.NewSession(), a.NewSession()
+		token := mustAcquire(t, a, holder, ask(0, time.Minute))
+		started := time.Now()
+		_, err := a.Acquire(t.Context(), waiter, ask(0, 5*time.Second))
+		require.ErrorIs(t, err, ErrNotGranted)
+		require.Less(t, time.Since(started), 5*time.Second)
+		_, _, err = a.Release(t.Context(), holder, "l", token)
+		require.NoError(t, err)
+		require.Nil(t, w.machine.Lock("l"), "nobody waits any more")
+	})
+}
+
+func TestLeasesEndAndAreRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		session := a.NewSession()
+		token := mustAcquire(t, a, session, ask(10*time.Second, time.Minute))
+		time.Sleep(8 * time.Second)
+		held, err := a.Renew(t.Context(), "l", token, 20_000)
+		require.NoError(t, err)
+		require.True(t, held)
+		time.Sleep(19 * time.Second)
+		require.NotNil(t, w.machine.Lock("l"), "the lease was renewed")
+		time.Sleep(2 * time.Second)
+		require.Nil(t, w.machine.Lock("l"))
+		held, err = a.Renew(t.Context(), "l", token, 20_000)
+		require.NoError(t, err)
+		require.False(t, held, "what is over is not renewed")
+		released, reason, err := a.Release(t.Context(), session, "l", token)
+		require.NoError(t, err)
+		require.False(t, released)
+		require.Contains(t, reason, "expired")
+	})
+}
+
+func TestANewLeaderGivesEveryLeaseItsFullTime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.node(true), w.node(true)
+		mustAcquire(t, b, b.NewSession(), ask(10*time.Second, time.Minute))
+		time.Sleep(9 * time.Second)
+		w.set(func() { w.leader = 1 })
+		time.Sleep(9 * time.Second)
+		require.NotNil(t, w.machine.Lock("l"))
+		w.set(func() { w.leader = 0 })
+		time.Sleep(9 * time.Second)
+		require.NotNil(t, w.machine.Lock("l"), "what the first leader had measured is void")
+		time.Sleep(2 * time.Second)
+		require.Nil(t, w.machine.Lock("l"))
+		_ = a
+	})
+}
+
+func TestAStoppedProcessDoesNotEndLeases(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		mustAcquire(t, a, a.NewSession(), ask(2*time.Second, time.Minute))
+		time.Sleep(time.Second)
+		w.stall.Store(int64(10 * time.Second)) // of the next tick
+		time.Sleep(10*time.Second + 150*time.Millisecond)
+		require.NotNil(t, w.machine.Lock("l"), "the time in which nothing ran does not count")
+		time.Sleep(2 * time.Second)
+		require.Nil(t, w.machine.Lock("l"))
+	})
+}
+
+func TestTheEndOfASessionReleasesAndCancels(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.node(true), w.node(true)
+		holder, waiter, next := a.NewSession(), a.NewSession(), b.NewSession()
+		mustAcquire(t, a, holder, ask(0, time.Minute))
+		ctx, hangUp := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := a.Acquire(ctx, waiter, ask(0, time.Minute))
+			ended <- err
+		}()
+		synctest.Wait()
+		granted := make(chan uint64, 1)
+		go func() { granted <- mustAcquire(t, b, next, ask(0, time.Minute)) }()
+		synctest.Wait()
+		hangUp()
+		require.NoError(t, a.End(t.Context(), waiter))
+		require.ErrorIs(t, <-ended, ErrNotGranted)
+		require.NoError(t, a.End(t.Context(), holder))
+		<-granted
+		_, err := a.Acquire(t.Context(), holder, ask(0, time.Minute))
+		require.ErrorIs(t, err, ErrEnded)
+	})
+}
+
+func TestASilentGatewayLosesItsSessions(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		_, b := w.node(true), w.node(true)
+		mustAcquire(t, b, b.NewSession(), ask(0, time.Minute))
+		time.Sleep(10 * time.Minute)
+		require.NotNil(t, w.machine.Lock("l"), "it beats")
+		w.set(func() {
+			w.fate = func(node int, _ command.Raw) string {
+				if node == 1 {
+					return "lost"
+				}
+				return ""
+			}
+		})
+		time.Sleep(19 * time.Second) // the last beat was up to 10 s ago
+		require.NotNil(t, w.machine.Lock("l"))
+		time.Sleep(12 * time.Second)
+		require.Nil(t, w.machine.Lock("l"))
+	})
+}
+
+// TestNoLockIsLeftBehindAndNoneIsHeldTwice has sessions of three nodes fight for a lock
+// over a log that loses, hides and delays.
+func TestNoLockIsLeftBehindAndNoneIsHeldTwice(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	bubble(t, func(t *testing.T, w *world) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		w.fate = func(_ int, cmd command.Raw) string {
+			if cmd.Kind == command.KindBeat {
+				return "" // a node that is not heard of loses its locks
+			}
+			return []string{"", "", "", "lost", "hidden", "late"}[rnd.IntN(6)]
+		}
+		nodes := []*Service{w.node(true), w.node(true), w.node(false)}
+		var mu sync.Mutex
+		holder, greatest := 0, uint64(0)
+		var work sync.WaitGroup
+		for i := range 12 {
+			s := nodes[i%3]
+			work.Go(func() {
+				for range 20 {
+					session := s.NewSession()
+					token, err := s.Acquire(t.Context(), session, ask(0, time.Duration(1+i)*time.Second))
+					if err == nil {
+						mu.Lock()
+						if holder != 0 || token <= greatest {
+							t.Errorf("%d gets token %d while %d has the lock; the greatest was %d", i+1, token, holder, greatest)
+						}
+						holder, greatest = i+1, token
+						mu.Unlock()
+						time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+						mu.Lock()
+						holder = 0
+						mu.Unlock()
+					}
+					for s.End(t.Context(), session) != nil {
+						time.Sleep(time.Second)
+					}
+					w.set(func() { w.ended[session.id] = true })
+				}
+			})
+		}
+		work.Wait()
+		time.Sleep(time.Minute)
+		require.Nil(t, w.machine.Lock("l"))
+		require.Positive(t, greatest)
+	})
+}
