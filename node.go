@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/fsm/storage/writebehind"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol/hlc"
 	"github.com/quorate/quorate/raftnode"
@@ -78,6 +79,7 @@ type Node struct {
 	clock   *hlc.Clock
 	flusher *writebehind.Flusher
 	hub     *live.Hub
+	board   *notice.Board
 	host    *raftnode.Host
 	agent   *membership.Agent
 	router  *partitions.Router
@@ -126,7 +128,7 @@ func (n *Node) open() (err error) {
 		return err
 	}
 	n.clock = hlc.New(n.cfg.NodeID, n.deps.Physical)
-	n.hub = live.NewHub()
+	n.hub, n.board = live.NewHub(), new(notice.Board)
 	if err := n.openHost(identity.ID()); err != nil {
 		return err
 	}
@@ -172,13 +174,16 @@ func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
 // a map here would hear nothing more of the group's keys, so all are told to resync.
 func (n *Node) dropMachine(group uint32) error {
 	err := n.deps.Store.Drop(group)
-	n.hub.Publish(&fsm.Changes{Group: group, Reset: true})
+	gone := &fsm.Changes{Group: group, Reset: true}
+	n.hub.Publish(gone)
+	n.board.Publish(gone)
 	return err
 }
 
 // changed hears of every change that a local replica applied.
 func (n *Node) changed(c *fsm.Changes) {
 	n.hub.Publish(c)
+	n.board.Publish(c)
 	if c.Group == raftnode.SystemGroup {
 		n.agent.StateChanged()
 	}
@@ -196,6 +201,7 @@ func (n *Node) openRouter(id raftnode.ServerID) {
 		Cluster:  n.agent.State,
 		Admit:    n.flusher.WaitBelowCapacity,
 		Hub:      n.hub,
+		Board:    n.board,
 	})
 }
 

@@ -3,6 +3,7 @@ package partitions
 import (
 	"errors"
 
+	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/protocol"
 )
@@ -41,7 +42,12 @@ type Op struct {
 	// It matters only where the server stamps; empty means that every call is a
 	// new operation.
 	Dedup string
+	// Fence makes the operation depend on a lock.
+	Fence Fence
 }
+
+// Fence names a lock and the token with which the writer holds it.
+type Fence = command.Fence
 
 // Verdict is the outcome of one Op: accepted at Level, or refused for good with
 // Code and Reason.

@@ -15,8 +15,10 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/raftnode"
@@ -88,7 +90,7 @@ func newFakeCluster(t *testing.T, n int, configure ...func(*Config)) *fakeCluste
 			f(&cfg)
 		}
 		c.routers[id] = New(cfg, Deps{
-			Logger: hclog.NewNullLogger(), Groups: node, Peers: node, Clock: &node.clock, Hub: live.NewHub(),
+			Logger: hclog.NewNullLogger(), Groups: node, Peers: node, Clock: &node.clock, Hub: live.NewHub(), Board: new(notice.Board),
 			Physical: func() int64 { return fakeNow }, Cluster: func() *system.State { return state },
 			Admit: func(context.Context) error { return nil },
 		})
@@ -157,6 +159,18 @@ func (n *fakeNode) ChangedBuckets(string, uint64) ([]uint16, uint64, error) { re
 func (n *fakeNode) Horizon() fsm.Horizon { return fsm.Horizon{} }
 
 func (n *fakeNode) Graves(int64, int) ([]string, error) { return nil, nil }
+
+func (n *fakeNode) Applied() (index, term uint64) { return 0, 0 }
+
+func (n *fakeNode) Lock(string) *lock.Lock { return nil }
+
+func (n *fakeNode) LockStatus(string, lock.Request) lock.Outcome {
+	return lock.Outcome{State: lock.Gone}
+}
+
+func (n *fakeNode) Locks() (names []string, gateways map[string]uint64) { return nil, nil }
+
+func (n *fakeNode) Counter(string) ([]command.Cell, uint64, error) { return nil, 0, nil }
 
 // Tag says that every tag beginning with "known" was removed, and that of every one
 // beginning with "stray" only the removal was seen.

@@ -12,8 +12,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/locks"
+	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
@@ -98,6 +101,9 @@ type Reader interface {
 	Graves(throughMillis int64, limit int) ([]string, error)
 	// Tag returns what the group knows of a tag.
 	Tag(mapName, tag string) (fsm.TagState, error)
+	// Counter returns the cells of a counter, and the index of the state.
+	Counter(name string) ([]command.Cell, uint64, error)
+	locks.Replica
 }
 
 // Peers reaches other nodes.
@@ -126,8 +132,9 @@ type Deps struct {
 	Cluster func() *system.State
 	// Admit slows proposers down: it blocks while the write-behind buffer is full.
 	Admit func(ctx context.Context) error
-	// Hub fans committed changes out.
-	Hub *live.Hub
+	// Hub fans committed changes of maps out, Board those of locks and counters.
+	Hub   *live.Hub
+	Board *notice.Board
 }
 
 // idleWorkers is how many goroutines wait for the next request of a lane.
@@ -154,6 +161,8 @@ type Router struct {
 	// collected.
 	mapWatchers, horizonWatchers watchers
 
+	locks *locks.Service
+
 	// mu protects the fields below.
 	mu     sync.Mutex
 	closed bool
@@ -176,6 +185,7 @@ func New(cfg Config, deps Deps) *Router {
 		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{},
 		boot: fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
 	}
+	r.locks = r.newLocks()
 	deps.Peers.Handle(methodForward, r.handleForward)
 	return r
 }
@@ -187,6 +197,7 @@ func (r *Router) Close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.cancel()
+	r.locks.Close()
 	r.workers.Close()
 }
 
@@ -204,7 +215,7 @@ func (r *Router) spawn(fn func()) bool {
 
 // NewSession returns the state of one new connection.
 func (r *Router) NewSession() *Session {
-	return &Session{origin: fmt.Sprintf("%s/%d", r.boot, r.sessions.Add(1))}
+	return &Session{origin: fmt.Sprintf("%s/%d", r.boot, r.sessions.Add(1)), locks: r.locks.NewSession()}
 }
 
 // groups is the number of data groups, zero before the node belongs to a cluster.

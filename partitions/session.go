@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/partitions/locks"
 )
 
 // Session is what the router remembers of one client connection: the origin that
@@ -12,6 +13,7 @@ import (
 // never older. Safe for concurrent use.
 type Session struct {
 	origin string
+	locks  *locks.Session
 
 	// mu protects seen.
 	mu   sync.Mutex

@@ -53,7 +53,8 @@ func (r *Router) targets(w *write, groups uint32) []target {
 	for i := range w.ops {
 		op := &w.ops[i]
 		owner := placement.GroupOf(op.Key, groups)
-		if op.Remove == "" || !op.Homeless && r.knowsTag(owner, op) {
+		// A fence is that of the key's group.
+		if op.Remove == "" || op.Fence.Lock != "" || !op.Homeless && r.knowsTag(owner, op) {
 			list = append(list, target{op: i, group: owner})
 			continue
 		}
@@ -96,7 +97,7 @@ func allot(w *write, counts []int, n, parts int) []*part {
 // commandSize is the room that the command of op needs, about.
 func commandSize(op *Op) int {
 	const lengths = 64
-	size := lengths + len(op.Map) + len(op.Key) + len(op.Record.Timestamp.NodeID) + len(op.Record.Value) + len(op.Dedup) + len(op.Remove)
+	size := lengths + len(op.Map) + len(op.Key) + len(op.Record.Timestamp.NodeID) + len(op.Record.Value) + len(op.Dedup) + len(op.Remove) + len(op.Fence.Lock)
 	if op.Add != nil {
 		size += len(op.Add.Tag) + len(op.Add.Timestamp.NodeID) + len(op.Add.Value)
 	}
@@ -106,9 +107,9 @@ func commandSize(op *Op) int {
 func (r *Router) appendCommand(body []byte, s *Session, op *Op, homeless bool) (raftnode.Command, []byte) {
 	switch {
 	case op.Add != nil:
-		return command.AppendORAdd(body, command.ORAdd{Map: op.Map, Key: op.Key, Record: *op.Add, Origin: s.origin})
+		return command.AppendORAdd(body, command.ORAdd{Map: op.Map, Key: op.Key, Record: *op.Add, Origin: s.origin, Fence: op.Fence})
 	case op.Remove != "":
-		rem := command.ORRemove{Map: op.Map, Key: op.Key, Tag: op.Remove, Homeless: homeless, Origin: s.origin}
+		rem := command.ORRemove{Map: op.Map, Key: op.Key, Tag: op.Remove, Homeless: homeless, Origin: s.origin, Fence: op.Fence}
 		if homeless {
 			rem.Key = ""
 		}
@@ -119,9 +120,11 @@ func (r *Router) appendCommand(body []byte, s *Session, op *Op, homeless bool) (
 }
 
 func (r *Router) put(s *Session, op *Op) command.Put {
-	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin}
+	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin, Fence: op.Fence}
 	if op.Record.Timestamp.IsZero() {
 		put.Stamped, put.Overwrite = true, true
+	}
+	if put.Stamped || op.Fence.Lock != "" {
 		put.Dedup = op.Dedup
 		if put.Dedup == "" {
 			// The router may offer the command more than once.

@@ -50,7 +50,8 @@ func newWrite(ctx context.Context, s *Session, ops []Op) *write {
 		done: make(chan struct{}), results: make([]command.Result, len(ops)),
 	}
 	for i := range ops {
-		if l := ops[i].Level; l != protocol.LevelMemory && l != protocol.LevelFireAndForget {
+		// Whether a fence lets an operation pass is known when it is applied.
+		if l := ops[i].Level; l != protocol.LevelMemory && l != protocol.LevelFireAndForget || ops[i].Fence.Lock != "" {
 			w.handover = false
 		}
 	}

@@ -197,6 +197,21 @@ func (s *Service) End(ctx context.Context, session *Session) error {
 	return <-failed
 }
 
+// Leave ends a session like End, and if that fails goes on in the background until Close.
+func (s *Service) Leave(ctx context.Context, session *Session) {
+	if s.End(ctx, session) == nil {
+		return
+	}
+	s.spawn(func(ctx context.Context) {
+		for s.End(ctx, session) != nil && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(s.cfg.PollInterval):
+			}
+		}
+	})
+}
+
 func (s *Service) endIn(ctx context.Context, session *Session, group uint32) error {
 	cmd := command.EncodeLockSession(command.KindEndSession, command.LockSession{Session: session.id})
 	if _, err := s.submit(ctx, group, cmd); err != nil {

@@ -13,7 +13,7 @@ import (
 // and kept in memory; a collision would swallow a write, so 128 bits it is.
 const dedupBytes = 16
 
-// dedupKey identifies an operation that the server stamps across re-sends: by
+// dedupKey identifies an operation whose repeat could do harm across re-sends: by
 // client, operation id and content. Content takes part because clients restart
 // their ids.
 func dedupKey(client, id string, op *partitions.Op) string {
@@ -31,6 +31,12 @@ func dedupKey(client, id string, op *partitions.Op) string {
 	part(string(op.Record.Value))
 	binary.BigEndian.PutUint64(size[:], uint64(op.Record.TTLMillis))
 	h.Write(size[:])
+	if op.Fence.Lock != "" {
+		part(op.Fence.Lock)
+		binary.BigEndian.PutUint64(size[:], op.Fence.Token)
+		h.Write(size[:])
+		part(op.Record.Timestamp.String())
+	}
 	return string(h.Sum(nil)[:dedupBytes])
 }
 

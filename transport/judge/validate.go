@@ -93,8 +93,9 @@ func (l Limits) Op(op *protocol.ClientOp) Refusal {
 		return r
 	}
 	if op.Fence != nil {
-		// Without locks no token can be judged, and a guard must never be ignored.
-		return Refusal{protocol.CodeNotImplemented, NotImplemented + "fence"}
+		if r := Name("lock", op.Fence.Lock); r.Refused() {
+			return r
+		}
 	}
 	return l.record(op)
 }
@@ -152,6 +153,26 @@ func Tag(tag string) Refusal {
 	}
 }
 
+// maxName is the length of the longest name of a lock or topic, in bytes.
+const maxName = 256
+
+// Name judges the name of a lock or topic; what says which.
+func Name(what, name string) Refusal {
+	legal := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/", r)
+	}
+	switch {
+	case name == "":
+		return Refusal{protocol.CodeMalformed, what + " name is empty"}
+	case len(name) > maxName:
+		return Refusal{protocol.CodeMalformed, fmt.Sprintf("%s name is longer than %d bytes", what, maxName)}
+	case strings.IndexFunc(name, func(r rune) bool { return !legal(r) }) >= 0:
+		return Refusal{protocol.CodeMalformed, what + " name holds a character that is not allowed"}
+	default:
+		return Refusal{}
+	}
+}
+
 // Key judges a record key.
 func Key(key string) Refusal {
 	switch {
@@ -195,6 +216,9 @@ func effectiveRecord(op *protocol.ClientOp) protocol.Record {
 // proposal is the operation of a client as the cluster takes it.
 func proposal(client string, op *protocol.ClientOp, level protocol.WriteConcern) partitions.Op {
 	p := partitions.Op{Map: op.MapName, Key: op.Key, Level: level}
+	if op.Fence != nil {
+		p.Fence = partitions.Fence{Lock: op.Fence.Lock, Token: op.Fence.Token}
+	}
 	switch op.EffectiveType() {
 	case protocol.OpORAdd:
 		p.Add = op.ORRecord
@@ -204,7 +228,7 @@ func proposal(client string, op *protocol.ClientOp, level protocol.WriteConcern)
 		return p
 	}
 	p.Record = effectiveRecord(op)
-	if p.Record.Timestamp.IsZero() && op.ID != "" {
+	if (p.Record.Timestamp.IsZero() || op.Fence != nil) && op.ID != "" {
 		p.Dedup = dedupKey(client, op.ID, &p)
 	}
 	return p

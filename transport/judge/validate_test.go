@@ -73,7 +73,10 @@ func TestRefusals(t *testing.T) {
 		{"remove without tag", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORRemove }), 400},
 		{"inferred add", add(protocol.ORRecord{Tag: "t"}), 0},
 		{"inferred remove of a tag", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORTag: "t"}, 0},
-		{"fenced", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Lock: "l", Token: 1} }), 501},
+		{"fenced", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Lock: "jobs/a-1", Token: 1} }), 0},
+		{"fenced by nothing", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Token: 1} }), 400},
+		{"fenced by a long name", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Lock: strings.Repeat("l", 257)} }), 400},
+		{"fenced by an odd name", with(func(o *protocol.ClientOp) { o.Fence = &protocol.Fence{Lock: "a b"} }), 400},
 		{"not reserved", name("service_x"), 0},
 		{"not reserved either", name("$system/"), 0},
 	}

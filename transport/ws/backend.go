@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/transport/auth"
@@ -43,6 +44,14 @@ type Backend interface {
 	HorizonChanged(fn func()) (cancel func())
 	// UnknownRemovals returns those of tags that are not known to be removed.
 	UnknownRemovals(mapName string, tags []string) []string
+	// AcquireLock waits until s holds a lock and returns its token. ReleaseLock and
+	// RenewLock report whether the token held the lock; their errors leave open what
+	// was done. EndSession ends the locks of a connection that is over; it blocks for as
+	// long as ctx lasts at most.
+	AcquireLock(ctx context.Context, s *partitions.Session, ask locks.Ask) (token uint64, err error)
+	ReleaseLock(ctx context.Context, s *partitions.Session, name string, token uint64) (released bool, reason string, err error)
+	RenewLock(ctx context.Context, name string, token uint64, ttlMillis int64) (held bool, err error)
+	EndSession(ctx context.Context, s *partitions.Session)
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp
 	// ClusterID names the cluster, empty while there is none.

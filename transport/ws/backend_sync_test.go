@@ -33,6 +33,7 @@ func (b *fakeBackend) openMachine() {
 				}
 			}
 			b.hub.Publish(sets)
+			b.board.Publish(c)
 		},
 	})
 	if err != nil {

@@ -12,14 +12,17 @@ import (
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/locks"
+	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/protocol"
 )
 
 // fakeBackend is a cluster of one group in memory, with a real event hub. The hooks
 // replace or delay what it does; they are set before connections are opened.
 type fakeBackend struct {
-	hub  *live.Hub
-	done chan struct{}
+	hub   *live.Hub
+	board *notice.Board
+	done  chan struct{}
 
 	// onWrite, if set, is asked before each write is applied. An error is returned
 	// instead of applying.
@@ -39,6 +42,8 @@ type fakeBackend struct {
 	sessions map[*partitions.Session]string
 	maps     map[string]map[string]protocol.Record
 	machine  *fsm.Machine
+	locks    *locks.Service
+	lockers  map[*partitions.Session]*locks.Session
 	horizon  partitions.Horizon
 	// collected is called after horizon changed.
 	collected func()
@@ -49,12 +54,13 @@ type fakeBackend struct {
 
 func newFakeBackend() *fakeBackend {
 	b := &fakeBackend{
-		hub: live.NewHub(), done: make(chan struct{}),
-		sessions: map[*partitions.Session]string{}, maps: map[string]map[string]protocol.Record{},
+		hub: live.NewHub(), board: new(notice.Board), done: make(chan struct{}),
+		sessions: map[*partitions.Session]string{}, lockers: map[*partitions.Session]*locks.Session{}, maps: map[string]map[string]protocol.Record{},
 		info: &partitions.MapInfo{Version: 1}, watchers: map[*func()]struct{}{},
 	}
 	b.info.Nodes = []partitions.NodeInfo{{NodeID: "n1", WebSocket: "ws://127.0.0.1:1/ws", Status: "ACTIVE"}}
 	b.openMachine()
+	b.openLocks()
 	for p := range b.info.Owner {
 		b.info.Owner[p], b.info.Backups[p] = "n1", []string{}
 	}
@@ -64,13 +70,17 @@ func newFakeBackend() *fakeBackend {
 // run dispatches events until close.
 func (b *fakeBackend) run() { b.hub.Run(b.done) }
 
-func (b *fakeBackend) close() { close(b.done) }
+func (b *fakeBackend) close() {
+	close(b.done)
+	b.locks.Close()
+}
 
 func (b *fakeBackend) NewSession() *partitions.Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := new(partitions.Session)
 	b.sessions[s] = "origin-" + strconv.Itoa(len(b.sessions))
+	b.lockers[s] = b.locks.NewSession()
 	return s
 }
 

@@ -226,7 +226,7 @@ func TestVectorsOfClientsInTheField(t *testing.T) {
 		protocol.KindTopicPub:             protocol.KindError,
 		protocol.KindCounterRequest:       protocol.KindError,
 		protocol.KindCounterSync:          protocol.KindError,
-		protocol.KindLockRequest:          protocol.KindError,
+		protocol.KindLockRequest:          protocol.KindLockGranted,
 		protocol.KindSearch:               protocol.KindSearchResp,
 		protocol.KindVectorSearch:         protocol.KindVectorSearchResp,
 		protocol.KindHybridSearch:         protocol.KindHybridSearchResp,

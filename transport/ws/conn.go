@@ -53,6 +53,7 @@ type conn struct {
 	limiter *rate.Limiter // nil for no bound
 	queries queries
 	syncs   syncer
+	locks   lockTurns
 	// complained is when the client was last told about a frame that cannot be
 	// understood.
 	complained time.Time
@@ -125,6 +126,7 @@ func (c *conn) run() {
 	}
 	c.finish()
 	c.tasks.Wait()
+	c.leaveLocks()
 }
 
 // read returns the next frame to look at; nil for one that is passed over.

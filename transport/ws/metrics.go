@@ -15,6 +15,7 @@ const (
 	serviceWrite = "crdt"
 	serviceQuery = "query"
 	serviceSync  = "sync"
+	serviceLock  = "lock"
 )
 
 // metrics are the measurements of one Server. Every series exists from the start,
@@ -74,6 +75,7 @@ func (m *metrics) zero() {
 		serviceWrite: {"ok", "refused", "unavailable", "unknown"},
 		serviceQuery: {"ok", "unavailable", "failed"},
 		serviceSync:  {"ok", "refused", "unavailable", "failed"},
+		serviceLock:  {"ok", "refused", "unknown"},
 	}
 	for service, list := range outcomes {
 		m.duration.WithLabelValues(service)

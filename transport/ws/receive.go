@@ -102,6 +102,10 @@ func (c *conn) dispatch(m protocol.Message, env envelope) {
 		c.receiveSync(m, env.size)
 	case *protocol.ORMapPushDiff:
 		c.receivePush(m, env.size)
+	case *protocol.LockRequest:
+		c.receiveLockRequest(m)
+	case *protocol.LockRelease:
+		c.receiveLockRelease(m)
 	case *protocol.QueryUnsub:
 		c.queries.remove(m.QueryID)
 	case *protocol.PartitionMapRequest:

@@ -1,0 +1,207 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/partitions/locks"
+	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/judge"
+)
+
+// lockPatience is how much longer than the lease clients wait for a lock, and how long
+// without a lease.
+const lockPatience = 5 * time.Second
+
+// leaveTime is how long the end of a connection waits for the end of its locks.
+const leaveTime = 5 * time.Second
+
+// lockTurns orders what a connection does with each lock: a request that overtook a
+// release would be granted the hold that the release then ends. The zero value is ready.
+type lockTurns struct {
+	// mu protects the fields below. last is the newest turn of each lock in use, and
+	// waiting the number of messages about locks that are not answered.
+	mu      sync.Mutex
+	last    map[string]chan struct{}
+	waiting int
+}
+
+// enter takes a turn: the caller begins when before is closed, and calls leave when the
+// next one may. It returns false beyond limit messages.
+func (t *lockTurns) enter(name string, limit int) (before <-chan struct{}, leave func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waiting >= limit {
+		return nil, nil, false
+	}
+	t.waiting++
+	if t.last == nil {
+		t.last = map[string]chan struct{}{}
+	}
+	done := make(chan struct{})
+	previous := t.last[name]
+	t.last[name] = done
+	return previous, func() {
+		close(done)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.last[name] == done {
+			delete(t.last, name)
+		}
+	}, true
+}
+
+// answered ends the count of a message.
+func (t *lockTurns) answered() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting--
+}
+
+// inLockTurn runs task beside the reader when what the connection did before with the
+// lock is in the log. task calls leave when that is true of its own doing.
+func (c *conn) inLockTurn(m protocol.Message, name string, task func(leave func())) {
+	before, leave, ok := c.locks.enter(name, c.srv.cfg.MaxLocks)
+	if !ok {
+		c.srv.metrics.limit("locks")
+		c.reply(failureOf(m, protocol.CodeOverloaded, "too many requests for locks at once"))
+		return
+	}
+	c.tasks.Add(1)
+	c.srv.workers.Go(func() {
+		defer c.tasks.Done()
+		defer c.locks.answered()
+		await(before)
+		task(sync.OnceFunc(leave))
+	})
+}
+
+// receiveLockRequest handles LOCK_REQUEST. Clients take any LOCK_RELEASED with the id of
+// their request for a grant, whatever it says. So a request that is not granted is told
+// by one without id, and clients that wait for theirs see none.
+func (c *conn) receiveLockRequest(m *protocol.LockRequest) {
+	if r := checkLockRequest(m); r.Refused() {
+		c.reply(failureOf(m, r.Code, r.Reason))
+		c.reply(&protocol.LockReleased{Name: m.Name, Reason: r.Reason})
+		return
+	}
+	c.inLockTurn(m, m.Name, func(leave func()) {
+		defer leave()
+		started := time.Now()
+		outcome := "ok"
+		if m.FencingToken != nil {
+			c.renewLock(m)
+		} else if err := c.acquireLock(m, leave); err != nil {
+			outcome = "refused"
+		}
+		c.srv.metrics.operations(serviceLock, outcome, 1, time.Since(started))
+	})
+}
+
+func checkLockRequest(m *protocol.LockRequest) judge.Refusal {
+	if r := judge.Name("lock", m.Name); r.Refused() {
+		return r
+	}
+	switch {
+	case m.TTLMillis != nil && *m.TTLMillis <= 0:
+		return judge.Refusal{Code: protocol.CodeMalformed, Reason: "ttl is not above 0"}
+	case m.WaitMillis != nil && *m.WaitMillis < 0:
+		return judge.Refusal{Code: protocol.CodeMalformed, Reason: "waitMs is below 0"}
+	case m.FencingToken != nil && m.TTLMillis == nil:
+		return judge.Refusal{Code: protocol.CodeMalformed, Reason: "a renewal needs a ttl"}
+	default:
+		return judge.Refusal{}
+	}
+}
+
+func (c *conn) acquireLock(m *protocol.LockRequest, decided func()) error {
+	ask := locks.Ask{Name: m.Name, Patience: patienceOf(m), Decided: decided}
+	if m.TTLMillis != nil {
+		ask.TTLMillis = *m.TTLMillis
+	}
+	token, err := c.backend.AcquireLock(c.ctx, c.session, ask)
+	switch {
+	case err == nil:
+		c.reply(&protocol.LockGranted{RequestID: m.RequestID, Name: m.Name, FencingToken: token})
+	case errors.Is(err, locks.ErrFull):
+		c.reply(failureOf(m, protocol.CodeOverloaded, err.Error()))
+		fallthrough
+	default:
+		c.srv.log.Debug("lock was not granted", "conn", c.id, "lock", m.Name, "err", err)
+		c.reply(&protocol.LockReleased{Name: m.Name, Reason: lockReason(err)})
+	}
+	return err
+}
+
+// lockReason is what clients are told about a request that was not granted.
+func lockReason(err error) string {
+	for _, known := range []error{locks.ErrNotGranted, locks.ErrEnded, locks.ErrFull, partitions.ErrUnavailable} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return "the request for the lock failed"
+}
+
+// patienceOf is how long the client waits for an answer.
+func patienceOf(m *protocol.LockRequest) time.Duration {
+	const most = int64(math.MaxInt64 / 2 / time.Millisecond)
+	switch {
+	case m.WaitMillis != nil:
+		return time.Duration(min(*m.WaitMillis, most)) * time.Millisecond
+	case m.TTLMillis != nil:
+		return time.Duration(min(*m.TTLMillis, most))*time.Millisecond + lockPatience
+	default:
+		return lockPatience
+	}
+}
+
+// renewLock begins a lease anew. The answer has the id of the request either way: only
+// clients that know of renewals ask for them.
+func (c *conn) renewLock(m *protocol.LockRequest) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
+	defer cancel()
+	held, err := c.backend.RenewLock(ctx, m.Name, *m.FencingToken, *m.TTLMillis)
+	switch {
+	case err != nil: // the client asks again, or takes the lock for lost in time
+		c.reply(failureOf(m, protocol.CodeUnavailable, "renewal is not confirmed"))
+	case held:
+		c.reply(&protocol.LockGranted{RequestID: m.RequestID, Name: m.Name, FencingToken: *m.FencingToken})
+	default:
+		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: "the token does not hold the lock"})
+	}
+}
+
+// receiveLockRelease handles LOCK_RELEASE. Without an outcome there is no answer but an
+// ERROR; the client may release again, and is told what the first time did.
+func (c *conn) receiveLockRelease(m *protocol.LockRelease) {
+	if r := judge.Name("lock", m.Name); r.Refused() {
+		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: r.Reason})
+		return
+	}
+	c.inLockTurn(m, m.Name, func(leave func()) {
+		defer leave()
+		started := time.Now()
+		ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
+		defer cancel()
+		released, reason, err := c.backend.ReleaseLock(ctx, c.session, m.Name, m.FencingToken)
+		if err != nil {
+			c.srv.metrics.operations(serviceLock, "unknown", 1, time.Since(started))
+			c.reply(failureOf(m, protocol.CodeUnavailable, "release is not confirmed"))
+			return
+		}
+		c.srv.metrics.operations(serviceLock, "ok", 1, time.Since(started))
+		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Success: released, Reason: reason})
+	})
+}
+
+// leaveLocks ends the locks of a connection that is over.
+func (c *conn) leaveLocks() {
+	ctx, cancel := context.WithTimeout(c.srv.base, leaveTime)
+	defer cancel()
+	c.backend.EndSession(ctx, c.session)
+}
