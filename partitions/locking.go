@@ -6,7 +6,6 @@ import (
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/partitions/locks"
-	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/raftnode"
 )
 
@@ -17,7 +16,7 @@ func (r *Router) newLocks() *locks.Service {
 	return locks.New(cfg, locks.Deps{
 		Logger: r.log.Named("locks"), Board: r.deps.Board,
 		Groups:  r.groups,
-		GroupOf: func(name string) uint32 { return placement.GroupOf(name, max(r.groups(), 1)) },
+		GroupOf: r.groupOf,
 		Replica: func(group uint32) (locks.Replica, bool) { return r.deps.Groups.Reader(group) },
 		Leads:   func(group uint32) bool { return r.deps.Groups.Leader(group) == r.cfg.Self },
 		Submit: func(ctx context.Context, group uint32, cmd command.Raw) (command.Result, error) {

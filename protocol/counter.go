@@ -81,6 +81,10 @@ func (m *CounterRequest) Correlation() string { return m.Name }
 type CounterSync struct {
 	Name  string       `wire:"name"`
 	State CounterState `wire:"state"`
+	// Add is to be added to the counter, once per RequestID; the answer is then a
+	// CounterResponse with the id. Both are extensions of this server.
+	Add       *float64 `wire:"add,optional"`
+	RequestID string   `wire:"requestId,optional"`
 }
 
 // Kind implements Message.
@@ -93,6 +97,10 @@ func (m *CounterSync) Correlation() string { return m.Name }
 type CounterResponse struct {
 	Name  string       `wire:"name"`
 	State CounterState `wire:"state"`
+	// RequestID is that of the CounterSync which added, and Value the counter's total
+	// right after it. Both are extensions of this server.
+	RequestID string   `wire:"requestId,optional"`
+	Value     *float64 `wire:"value,optional"`
 }
 
 // Kind implements Message.

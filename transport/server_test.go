@@ -38,6 +38,8 @@ type noCluster struct{ Backend }
 
 func (noCluster) NewSession() *partitions.Session { return nil }
 
+func (noCluster) EndSession(context.Context, *partitions.Session) {}
+
 func (noCluster) Now() protocol.Timestamp { return protocol.Timestamp{Millis: 1} }
 
 func (noCluster) ClusterID() string { return "c" }

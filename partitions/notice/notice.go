@@ -62,6 +62,14 @@ func (b *Board) WatchAll(fn func(group uint32, section storage.Section, name str
 	return w
 }
 
+// Wake gives the watcher of a name a notice.
+func (w *Watcher) Wake() {
+	select {
+	case w.C <- struct{}{}:
+	default:
+	}
+}
+
 // Close ends the notices. Calling it again does nothing.
 func (w *Watcher) Close() {
 	b := w.board
@@ -102,9 +110,6 @@ func (b *Board) Publish(c *fsm.Changes) {
 
 func wake(set map[*Watcher]struct{}) {
 	for w := range set {
-		select {
-		case w.C <- struct{}{}:
-		default:
-		}
+		w.Wake()
 	}
 }

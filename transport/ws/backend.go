@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/locks"
+	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/transport/auth"
@@ -52,6 +53,13 @@ type Backend interface {
 	ReleaseLock(ctx context.Context, s *partitions.Session, name string, token uint64) (released bool, reason string, err error)
 	RenewLock(ctx context.Context, name string, token uint64, ttlMillis int64) (held bool, err error)
 	EndSession(ctx context.Context, s *partitions.Session)
+	// MergeCounter raises a counter to a client's state and reports whether that changed
+	// it, AddToCounter adds to it and returns its total; each may return a refusal. Counter reads it, not older than what
+	// s was acknowledged, and WatchCounter tells when it may have changed.
+	MergeCounter(ctx context.Context, s *partitions.Session, name string, state protocol.CounterState) (changed bool, refusal partitions.Verdict, err error)
+	AddToCounter(ctx context.Context, s *partitions.Session, name string, delta float64, dedup string) (float64, partitions.Verdict, error)
+	Counter(ctx context.Context, s *partitions.Session, name string) (protocol.CounterState, error)
+	WatchCounter(name string) *notice.Watcher
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp
 	// ClusterID names the cluster, empty while there is none.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
@@ -44,7 +45,9 @@ type fakeBackend struct {
 	machine  *fsm.Machine
 	locks    *locks.Service
 	lockers  map[*partitions.Session]*locks.Session
-	horizon  partitions.Horizon
+	// additions counts those to counters without an id.
+	additions atomic.Int64
+	horizon   partitions.Horizon
 	// collected is called after horizon changed.
 	collected func()
 	writes    [][]partitions.Op

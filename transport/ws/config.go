@@ -57,9 +57,10 @@ type Config struct {
 	// all connections together. ConcurrentSyncs is how many of them are read for at a
 	// time; the others wait.
 	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, MaxSyncRequestsOfAll, ConcurrentSyncs int
-	// MaxLocks bounds the messages about locks of a connection that wait for their
-	// answers, refused with 429 beyond.
-	MaxLocks int
+	// MaxRequests bounds the messages about locks, and those about counters, of a connection
+	// that wait for their answers, refused with 429 beyond. MaxCounters bounds the counters
+	// that it follows.
+	MaxRequests, MaxCounters int
 	// MaxQueries bounds the live queries of one connection, refused with 429
 	// beyond.
 	MaxQueries int
@@ -115,7 +116,8 @@ func DefaultConfig() Config {
 		MaxSyncRequests:          65_536,
 		MaxSyncRequestBytes:      8 << 20,
 		MaxSyncMaps:              1024,
-		MaxLocks:                 1024,
+		MaxRequests:              1024,
+		MaxCounters:              1024,
 		MaxSyncRequestsOfAll:     1 << 20,
 		ConcurrentSyncs:          16,
 		CloseTimeout:             2 * time.Second,
@@ -159,7 +161,8 @@ func (c Config) Validate() error {
 	positive("sync requests", int64(c.MaxSyncRequests))
 	positive("sync request bytes", int64(c.MaxSyncRequestBytes))
 	positive("sync maps", int64(c.MaxSyncMaps))
-	positive("lock requests", int64(c.MaxLocks))
+	positive("requests", int64(c.MaxRequests))
+	positive("counters", int64(c.MaxCounters))
 	positive("sync requests of all connections", int64(c.MaxSyncRequestsOfAll))
 	positive("concurrent syncs", int64(c.ConcurrentSyncs))
 	positive("close timeout", int64(c.CloseTimeout))

@@ -53,7 +53,11 @@ type conn struct {
 	limiter *rate.Limiter // nil for no bound
 	queries queries
 	syncs   syncer
-	locks   lockTurns
+	locks   nameTurns
+	// counting orders what the connection does with counters; counters are those that it
+	// follows, under the lock of the server's feeds.
+	counting nameTurns
+	counters map[string]struct{}
 	// complained is when the client was last told about a frame that cannot be
 	// understood.
 	complained time.Time
@@ -253,6 +257,7 @@ func (c *conn) finish() {
 	c.cancel()
 	c.auth.stop()
 	c.queries.closeAll()
+	c.srv.unfollow(c)
 	end := c.ending.Load()
 	if end == nil {
 		c.out.abort()

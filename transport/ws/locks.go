@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/quorate/quorate/partitions"
@@ -20,66 +19,6 @@ const lockPatience = 5 * time.Second
 // leaveTime is how long the end of a connection waits for the end of its locks.
 const leaveTime = 5 * time.Second
 
-// lockTurns orders what a connection does with each lock: a request that overtook a
-// release would be granted the hold that the release then ends. The zero value is ready.
-type lockTurns struct {
-	// mu protects the fields below. last is the newest turn of each lock in use, and
-	// waiting the number of messages about locks that are not answered.
-	mu      sync.Mutex
-	last    map[string]chan struct{}
-	waiting int
-}
-
-// enter takes a turn: the caller begins when before is closed, and calls leave when the
-// next one may. It returns false beyond limit messages.
-func (t *lockTurns) enter(name string, limit int) (before <-chan struct{}, leave func(), ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.waiting >= limit {
-		return nil, nil, false
-	}
-	t.waiting++
-	if t.last == nil {
-		t.last = map[string]chan struct{}{}
-	}
-	done := make(chan struct{})
-	previous := t.last[name]
-	t.last[name] = done
-	return previous, func() {
-		close(done)
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.last[name] == done {
-			delete(t.last, name)
-		}
-	}, true
-}
-
-// answered ends the count of a message.
-func (t *lockTurns) answered() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waiting--
-}
-
-// inLockTurn runs task beside the reader when what the connection did before with the
-// lock is in the log. task calls leave when that is true of its own doing.
-func (c *conn) inLockTurn(m protocol.Message, name string, task func(leave func())) {
-	before, leave, ok := c.locks.enter(name, c.srv.cfg.MaxLocks)
-	if !ok {
-		c.srv.metrics.limit("locks")
-		c.reply(failureOf(m, protocol.CodeOverloaded, "too many requests for locks at once"))
-		return
-	}
-	c.tasks.Add(1)
-	c.srv.workers.Go(func() {
-		defer c.tasks.Done()
-		defer c.locks.answered()
-		await(before)
-		task(sync.OnceFunc(leave))
-	})
-}
-
 // receiveLockRequest handles LOCK_REQUEST. Clients take any LOCK_RELEASED with the id of
 // their request for a grant, whatever it says. So a request that is not granted is told
 // by one without id, and clients that wait for theirs see none.
@@ -89,8 +28,7 @@ func (c *conn) receiveLockRequest(m *protocol.LockRequest) {
 		c.reply(&protocol.LockReleased{Name: m.Name, Reason: r.Reason})
 		return
 	}
-	c.inLockTurn(m, m.Name, func(leave func()) {
-		defer leave()
+	c.inTurn(&c.locks, m, m.Name, c.srv.cfg.MaxRequests, func(leave func()) {
 		started := time.Now()
 		outcome := "ok"
 		if m.FencingToken != nil {
@@ -183,8 +121,7 @@ func (c *conn) receiveLockRelease(m *protocol.LockRelease) {
 		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: r.Reason})
 		return
 	}
-	c.inLockTurn(m, m.Name, func(leave func()) {
-		defer leave()
+	c.inTurn(&c.locks, m, m.Name, c.srv.cfg.MaxRequests, func(leave func()) {
 		started := time.Now()
 		ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
 		defer cancel()

@@ -23,19 +23,22 @@ func (b *fakeBackend) openLocks() {
 		Groups: func() uint32 { return 1 }, GroupOf: func(string) uint32 { return 1 },
 		Replica: func(uint32) (locks.Replica, bool) { return b.machine, true },
 		Leads:   func(uint32) bool { return true },
-		Submit: func(_ context.Context, _ uint32, cmd command.Raw) (command.Result, error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.index++
-			data := command.AppendEntry(nil, protocol.Timestamp{Millis: testNow, NodeID: "n1"}, []command.Raw{cmd})
-			results, err := b.machine.Apply([]fsm.Entry{{Index: b.index, Term: 1, Data: data}})
-			if err != nil {
-				return command.Result{}, err
-			}
-			return results[0][0], nil
-		},
+		Submit:  func(_ context.Context, _ uint32, cmd command.Raw) (command.Result, error) { return b.apply(cmd) },
 		Refused: func(error) bool { return false },
 	})
+}
+
+// apply brings one command to the state machine.
+func (b *fakeBackend) apply(cmd command.Raw) (command.Result, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.index++
+	data := command.AppendEntry(nil, protocol.Timestamp{Millis: testNow, NodeID: "n1"}, []command.Raw{cmd})
+	results, err := b.machine.Apply([]fsm.Entry{{Index: b.index, Term: 1, Data: data}})
+	if err != nil {
+		return command.Result{}, err
+	}
+	return results[0][0], nil
 }
 
 func (b *fakeBackend) locker(s *partitions.Session) *locks.Session {
@@ -153,7 +156,7 @@ func TestLeasesAreRenewedByToken(t *testing.T) {
 }
 
 func TestRequestsForLocksAreBounded(t *testing.T) {
-	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxLocks = 2 })
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxRequests = 2 })
 	a, b := f.dial(), f.dial()
 	a.send(lockRequest("a"))
 	expect[*protocol.LockGranted](a)

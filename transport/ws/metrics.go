@@ -16,6 +16,8 @@ const (
 	serviceQuery = "query"
 	serviceSync  = "sync"
 	serviceLock  = "lock"
+
+	serviceCounter = "counter"
 )
 
 // metrics are the measurements of one Server. Every series exists from the start,
@@ -76,6 +78,8 @@ func (m *metrics) zero() {
 		serviceQuery: {"ok", "unavailable", "failed"},
 		serviceSync:  {"ok", "refused", "unavailable", "failed"},
 		serviceLock:  {"ok", "refused", "unknown"},
+
+		serviceCounter: {"ok", "refused", "unavailable"},
 	}
 	for service, list := range outcomes {
 		m.duration.WithLabelValues(service)

@@ -106,6 +106,10 @@ func (c *conn) dispatch(m protocol.Message, env envelope) {
 		c.receiveLockRequest(m)
 	case *protocol.LockRelease:
 		c.receiveLockRelease(m)
+	case *protocol.CounterRequest:
+		c.receiveCounterRequest(m)
+	case *protocol.CounterSync:
+		c.receiveCounterSync(m)
 	case *protocol.QueryUnsub:
 		c.queries.remove(m.QueryID)
 	case *protocol.PartitionMapRequest:

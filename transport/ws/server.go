@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/httperr"
@@ -61,6 +62,9 @@ type Server struct {
 	unwatch  func()
 
 	partitionMap mapCache
+	counters     counterFeeds
+	// reader reads what is shown to many connections; set by Open.
+	reader *partitions.Session
 }
 
 // New returns a Server, or what is wrong with cfg. Close releases it.
@@ -89,6 +93,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 
 // Open starts taking connections that use backend. It is called once.
 func (s *Server) Open(backend Backend) {
+	s.reader = backend.NewSession()
 	changed, collected := make(chan struct{}, 1), make(chan struct{}, 1)
 	// A push that is due shows later changes too.
 	note := func(ch chan struct{}) func() {
