@@ -134,6 +134,8 @@ func (n *fakeNode) Leader(group uint32) raftnode.ServerID {
 	return n.cluster.leader[group]
 }
 
+func (n *fakeNode) Term(group uint32) (term uint64, leads bool) { return 1, n.Leader(group) == n.id }
+
 func (n *fakeNode) WaitApplied(context.Context, uint32, uint64) error { return nil }
 
 func (n *fakeNode) Reader(uint32) (Reader, bool) { return n, true }

@@ -26,6 +26,16 @@ func (h HostGroups) Leader(group uint32) raftnode.ServerID {
 	return id
 }
 
+// Term implements Groups.
+func (h HostGroups) Term(group uint32) (term uint64, leads bool) {
+	g, ok := h.Host.Group(group)
+	if !ok || !g.IsLeader() {
+		return 0, false
+	}
+	_, term = g.Leader()
+	return term, true
+}
+
 // WaitApplied implements Groups.
 func (h HostGroups) WaitApplied(ctx context.Context, group uint32, index uint64) error {
 	g, ok := h.Host.Group(group)

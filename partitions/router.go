@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/notice"
+	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
@@ -74,6 +75,8 @@ type Groups interface {
 	// Leader is the best known leader of group as its local replica sees it, empty
 	// if unknown or if there is no local replica.
 	Leader(group uint32) raftnode.ServerID
+	// Term is the term in which the local replica of group leads, if it does.
+	Term(group uint32) (term uint64, leads bool)
 	// WaitApplied blocks until the local replica of group has applied index.
 	WaitApplied(ctx context.Context, group uint32, index uint64) error
 	// Reader reads the local replica of group; false if there is none.
@@ -161,7 +164,8 @@ type Router struct {
 	// collected.
 	mapWatchers, horizonWatchers watchers
 
-	locks *locks.Service
+	locks  *locks.Service
+	topics *topics.Service
 
 	// mu protects the fields below.
 	mu     sync.Mutex
@@ -185,7 +189,7 @@ func New(cfg Config, deps Deps) *Router {
 		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{},
 		boot: fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
 	}
-	r.locks = r.newLocks()
+	r.locks, r.topics = r.newLocks(), r.newTopics()
 	deps.Peers.Handle(methodForward, r.handleForward)
 	return r
 }
@@ -198,6 +202,7 @@ func (r *Router) Close() {
 	r.mu.Unlock()
 	r.cancel()
 	r.locks.Close()
+	r.topics.Close()
 	r.workers.Close()
 }
 

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/partitions"
+	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/health"
 )
@@ -37,6 +38,8 @@ const patience = 10 * time.Second
 type noCluster struct{ Backend }
 
 func (noCluster) NewSession() *partitions.Session { return nil }
+
+func (noCluster) ReceiveTopics(func(*topics.Message)) {}
 
 func (noCluster) EndSession(context.Context, *partitions.Session) {}
 

@@ -6,6 +6,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/notice"
+	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 	"github.com/quorate/quorate/transport/auth"
@@ -60,6 +61,10 @@ type Backend interface {
 	AddToCounter(ctx context.Context, s *partitions.Session, name string, delta float64, dedup string) (float64, partitions.Verdict, error)
 	Counter(ctx context.Context, s *partitions.Session, name string) (protocol.CounterState, error)
 	WatchCounter(name string) *notice.Watcher
+	// Publish sends a message to the subscribers of its topic and reports whether there
+	// was room; ReceiveTopics has fn take the messages for this node's subscribers.
+	Publish(m *topics.Message) bool
+	ReceiveTopics(fn func(*topics.Message))
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp
 	// ClusterID names the cluster, empty while there is none.

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/notice"
+	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
 )
 
@@ -45,6 +46,7 @@ type fakeBackend struct {
 	machine  *fsm.Machine
 	locks    *locks.Service
 	lockers  map[*partitions.Session]*locks.Session
+	topics   *topics.Service
 	// additions counts those to counters without an id.
 	additions atomic.Int64
 	horizon   partitions.Horizon
@@ -64,6 +66,7 @@ func newFakeBackend() *fakeBackend {
 	b.info.Nodes = []partitions.NodeInfo{{NodeID: "n1", WebSocket: "ws://127.0.0.1:1/ws", Status: "ACTIVE"}}
 	b.openMachine()
 	b.openLocks()
+	b.openTopics()
 	for p := range b.info.Owner {
 		b.info.Owner[p], b.info.Backups[p] = "n1", []string{}
 	}
@@ -76,6 +79,7 @@ func (b *fakeBackend) run() { b.hub.Run(b.done) }
 func (b *fakeBackend) close() {
 	close(b.done)
 	b.locks.Close()
+	b.topics.Close()
 }
 
 func (b *fakeBackend) NewSession() *partitions.Session {

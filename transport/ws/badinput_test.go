@@ -222,8 +222,6 @@ func TestVectorsOfClientsInTheField(t *testing.T) {
 		protocol.KindORMapSyncInit:        protocol.KindORMapSyncRespRoot,
 		protocol.KindMerkleReqBucket:      protocol.KindSyncRespBuckets,
 		protocol.KindORMapMerkleReqBucket: protocol.KindORMapSyncRespBuckets,
-		protocol.KindTopicSub:             protocol.KindError,
-		protocol.KindTopicPub:             protocol.KindError,
 		protocol.KindCounterRequest:       protocol.KindCounterResponse,
 		protocol.KindCounterSync:          protocol.KindCounterUpdate,
 		protocol.KindLockRequest:          protocol.KindLockGranted,
@@ -233,7 +231,7 @@ func TestVectorsOfClientsInTheField(t *testing.T) {
 		protocol.KindSQLQuery:             protocol.KindSQLQueryResp,
 		protocol.KindQuerySub:             protocol.KindError, // all captured ones have conditions
 	}
-	silent := map[protocol.Kind]bool{protocol.KindQueryUnsub: true, protocol.KindTopicUnsub: true, protocol.KindORMapPushDiff: true}
+	silent := map[protocol.Kind]bool{protocol.KindTopicSub: true, protocol.KindTopicPub: true, protocol.KindQueryUnsub: true, protocol.KindTopicUnsub: true, protocol.KindORMapPushDiff: true}
 	f := start(t)
 	seen := 0
 	for _, frame := range capturedFrames(t) {

@@ -57,6 +57,8 @@ type Config struct {
 	// all connections together. ConcurrentSyncs is how many of them are read for at a
 	// time; the others wait.
 	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, MaxSyncRequestsOfAll, ConcurrentSyncs int
+	// MaxTopics bounds the topics that a connection subscribes to.
+	MaxTopics int
 	// MaxRequests bounds the messages about locks, and those about counters, of a connection
 	// that wait for their answers, refused with 429 beyond. MaxCounters bounds the counters
 	// that it follows.
@@ -116,6 +118,7 @@ func DefaultConfig() Config {
 		MaxSyncRequests:          65_536,
 		MaxSyncRequestBytes:      8 << 20,
 		MaxSyncMaps:              1024,
+		MaxTopics:                1024,
 		MaxRequests:              1024,
 		MaxCounters:              1024,
 		MaxSyncRequestsOfAll:     1 << 20,
@@ -161,6 +164,7 @@ func (c Config) Validate() error {
 	positive("sync requests", int64(c.MaxSyncRequests))
 	positive("sync request bytes", int64(c.MaxSyncRequestBytes))
 	positive("sync maps", int64(c.MaxSyncMaps))
+	positive("topics", int64(c.MaxTopics))
 	positive("requests", int64(c.MaxRequests))
 	positive("counters", int64(c.MaxCounters))
 	positive("sync requests of all connections", int64(c.MaxSyncRequestsOfAll))

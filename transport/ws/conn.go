@@ -58,6 +58,8 @@ type conn struct {
 	// follows, under the lock of the server's feeds.
 	counting nameTurns
 	counters map[string]struct{}
+	// topics are those that it subscribed to, under the lock of the server's index.
+	topics map[string]struct{}
 	// complained is when the client was last told about a frame that cannot be
 	// understood.
 	complained time.Time
@@ -258,6 +260,7 @@ func (c *conn) finish() {
 	c.auth.stop()
 	c.queries.closeAll()
 	c.srv.unfollow(c)
+	c.srv.topics.removeAll(c)
 	end := c.ending.Load()
 	if end == nil {
 		c.out.abort()

@@ -106,6 +106,12 @@ func (c *conn) dispatch(m protocol.Message, env envelope) {
 		c.receiveLockRequest(m)
 	case *protocol.LockRelease:
 		c.receiveLockRelease(m)
+	case *protocol.TopicSub:
+		c.receiveTopicSub(m)
+	case *protocol.TopicUnsub:
+		c.srv.topics.remove(c, m.Topic)
+	case *protocol.TopicPub:
+		c.receiveTopicPub(m)
 	case *protocol.CounterRequest:
 		c.receiveCounterRequest(m)
 	case *protocol.CounterSync:

@@ -63,6 +63,7 @@ type Server struct {
 
 	partitionMap mapCache
 	counters     counterFeeds
+	topics       topicIndex
 	// reader reads what is shown to many connections; set by Open.
 	reader *partitions.Session
 }
@@ -94,6 +95,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 // Open starts taking connections that use backend. It is called once.
 func (s *Server) Open(backend Backend) {
 	s.reader = backend.NewSession()
+	backend.ReceiveTopics(s.deliverTopic)
 	changed, collected := make(chan struct{}, 1), make(chan struct{}, 1)
 	// A push that is due shows later changes too.
 	note := func(ch chan struct{}) func() {
