@@ -16,7 +16,10 @@ import (
 // ErrRefused is wrapped by Dial when the token is refused.
 var ErrRefused = errors.New("authentication refused")
 
-var errUndecodable = errors.New("undecodable frame from the server")
+var (
+	errUndecodable = errors.New("undecodable frame from the server")
+	errGone        = errors.New("connection has ended")
+)
 
 // maxSilence is how long a server may leave a request without verdict, error and
 // close: its 30 s, and time for a machine that is very busy.
@@ -233,4 +236,25 @@ func (c *Client) CloseCode() int {
 func (c *Client) Close() {
 	_ = c.conn.CloseNow()
 	<-c.gone
+}
+
+// Await returns the first message from place on that match accepts, of those that have no
+// list of their own, and the place behind it. It blocks until it has come; errors: the
+// connection or ctx ended.
+func (c *Client) Await(ctx context.Context, place int, match func(protocol.Message) bool) (m protocol.Message, next int, err error) {
+	for {
+		others := c.Others()
+		for ; place < len(others); place++ {
+			if match(others[place]) {
+				return others[place], place + 1, nil
+			}
+		}
+		select {
+		case <-c.gone:
+			return nil, place, errGone
+		case <-ctx.Done():
+			return nil, place, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
