@@ -27,7 +27,6 @@ type exclusion struct {
 	holder   string
 	greatest uint64
 	grants   int
-	writes   int
 }
 
 func (e *exclusion) enter(who string, token uint64) {

@@ -241,6 +241,8 @@ func (p *fakeProposal) Wait(ctx context.Context) ([]command.Result, error) {
 // keyOf is the key that a command is for.
 func keyOf(cmd raftnode.Command) (string, error) {
 	switch cmd.Kind {
+	case command.KindRead:
+		return "", command.CheckRead(cmd)
 	case command.KindORAdd:
 		add, err := command.DecodeORAdd(cmd)
 		return add.Key, err

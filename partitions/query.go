@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/raftnode"
 )
 
 // Subscribe registers sink for the changes of mapName by others than s. Events are
@@ -34,6 +36,27 @@ func (r *Router) Snapshot(ctx context.Context, s *Session, sub *Subscription, li
 		return err
 	})
 	return set.rows, set.more, err
+}
+
+// Barrier has everything that s reads from now on show all that was acknowledged to anyone
+// before the call, on whichever node: it puts a mark into the log of every group and has
+// reads wait for it. A leader that was deposed without knowing cannot commit one. It blocks
+// until that is done or ctx ends. Errors as of Write; it may be repeated.
+func (r *Router) Barrier(ctx context.Context, s *Session) error {
+	groups := r.groups()
+	if groups == 0 {
+		return fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	w := &write{ctx: ctx, session: s, done: make(chan struct{}), results: make([]command.Result, groups)}
+	w.expect(int(groups))
+	for group := uint32(1); group <= groups; group++ {
+		r.lane(group).submit(&part{write: w, group: group, cmds: []raftnode.Command{command.EncodeRead()}, ops: []int{int(group) - 1}})
+	}
+	if err := w.wait(ctx, r.cfg.Patience); err != nil {
+		// A mark that may still come changes nothing.
+		return fmt.Errorf("%w: read mark: %w", ErrUnavailable, err)
+	}
+	return nil
 }
 
 // eachGroup calls fn with the local replica of each data group, none of them older than

@@ -281,3 +281,16 @@ func TestLargeWritesTravelAlone(t *testing.T) {
 	}
 	require.Empty(t, l.queue)
 }
+
+func TestABarrierIsAMarkInTheLogOfEveryGroup(t *testing.T) {
+	c := newFakeCluster(t, 3)
+	s := c.router(2).NewSession()
+	require.NoError(t, c.router(2).Barrier(deadline(t, 10*time.Second), s))
+	for group := uint32(1); group <= 6; group++ {
+		require.Len(t, c.applied[group], 1)
+		require.Equal(t, command.KindRead, c.applied[group][0].Kind)
+		require.Positive(t, s.index(group), "reads wait for it")
+	}
+	c.set(func() { c.leader[3] = "" })
+	require.ErrorIs(t, c.router(2).Barrier(deadline(t, 300*time.Millisecond), s), ErrUnavailable)
+}

@@ -37,6 +37,8 @@ type HTTPQuery struct {
 	Offset int64  `wire:"offset,optional"`
 	// Cursor continues an earlier result and counts more than Offset.
 	Cursor string `wire:"cursor,optional"`
+	// Consistency is empty or ConsistencyLinearizable. It is an extension of this server.
+	Consistency string `wire:"consistency,optional"`
 }
 
 // HTTPSearch asks for a search.

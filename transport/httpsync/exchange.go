@@ -20,6 +20,8 @@ type exchange struct {
 	client  string
 	request *protocol.HTTPSync
 	answer  *protocol.HTTPSyncResponse
+	// confirmed: what is read shows all that was acknowledged before the request.
+	confirmed bool
 }
 
 // run does what the request asks for: first its writes, so that it reads them.

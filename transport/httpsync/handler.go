@@ -65,6 +65,9 @@ type Backend interface {
 	// Rows returns live rows of a map in key order.
 	Rows(ctx context.Context, s *partitions.Session, mapName, from string, limit, maxBytes int, keep func(partitions.Row) bool,
 	) (rows []partitions.Row, more bool, err error)
+	// Barrier has later reads of s show everything that was acknowledged to anyone before
+	// the call.
+	Barrier(ctx context.Context, s *partitions.Session) error
 	// Now is a fresh stamp of the node's clock.
 	Now() protocol.Timestamp
 }

@@ -26,12 +26,13 @@ const testNow = int64(1_800_000_000_000)
 
 // fakeBackend answers from what a test puts into it.
 type fakeBackend struct {
-	rows    []partitions.Row
-	deltas  map[string][]protocol.KeyedRecord
-	written []partitions.Op
-	writes  error
-	reads   error
-	refuse  map[string]protocol.Code
+	rows     []partitions.Row
+	deltas   map[string][]protocol.KeyedRecord
+	written  []partitions.Op
+	writes   error
+	reads    error
+	barriers int
+	refuse   map[string]protocol.Code
 }
 
 func (*fakeBackend) NewSession() *partitions.Session { return new(partitions.Session) }
@@ -68,6 +69,11 @@ func (b *fakeBackend) Rows(_ context.Context, _ *partitions.Session, _, from str
 		fits++
 	}
 	return rows[:fits], fits < len(rows), b.reads
+}
+
+func (b *fakeBackend) Barrier(context.Context, *partitions.Session) error {
+	b.barriers++
+	return b.reads
 }
 
 func (*fakeBackend) Now() protocol.Timestamp {
@@ -319,6 +325,20 @@ func TestReadsThatFail(t *testing.T) {
 		}
 		require.Equal(t, []protocol.Code{code, code, protocol.CodeNotImplemented}, codes)
 	}
+}
+
+func TestLinearizableQueriesAreConfirmedOnce(t *testing.T) {
+	b := table()
+	query := func(consistency string) protocol.HTTPQuery {
+		return protocol.HTTPQuery{QueryID: "q", MapName: "m", Consistency: consistency}
+	}
+	answer := sync(t, b, &protocol.HTTPSync{Queries: []protocol.HTTPQuery{query(""), query("linearizable"), query("linearizable"), query("maybe")}})
+	require.Len(t, answer.QueryResults, 3)
+	require.Equal(t, []protocol.HTTPError{{Code: 400, Message: "consistency is unknown", Context: "q"}}, answer.Errors)
+	require.Equal(t, 1, b.barriers)
+	b.reads = partitions.ErrUnavailable
+	answer = sync(t, b, &protocol.HTTPSync{Queries: []protocol.HTTPQuery{query("linearizable")}})
+	require.Equal(t, protocol.CodeUnavailable, answer.Errors[0].Code)
 }
 
 func TestAResponseIsCutWhereItIsFull(t *testing.T) {

@@ -23,6 +23,10 @@ func (e *exchange) query(q *protocol.HTTPQuery, left *int) {
 		e.fail(r.Code, fmt.Sprintf("%s (map %q)", r.Reason, q.MapName), q.QueryID)
 		return
 	}
+	if err := e.confirm(q.Consistency); err != nil {
+		e.consistencyFailed(err, q.QueryID)
+		return
+	}
 	limit, offset, from := e.cfg.MaxRows, q.Offset, ""
 	if q.Limit != nil {
 		limit = int(min(int64(limit), *q.Limit))
@@ -52,6 +56,30 @@ func (e *exchange) query(q *protocol.HTTPQuery, left *int) {
 	default:
 		e.rows(q, rows[min(int(offset), len(rows)):], more, left)
 	}
+}
+
+// errConsistency refuses a consistency that there is not.
+var errConsistency = errors.New("consistency is unknown")
+
+// confirm has the reads of the request show what was acknowledged before, once.
+func (e *exchange) confirm(consistency string) error {
+	switch {
+	case consistency != "" && consistency != protocol.ConsistencyLinearizable:
+		return errConsistency
+	case consistency == "" || e.confirmed:
+		return nil
+	}
+	err := e.backend.Barrier(e.ctx, e.session)
+	e.confirmed = err == nil
+	return err
+}
+
+func (e *exchange) consistencyFailed(err error, queryID string) {
+	if errors.Is(err, errConsistency) {
+		e.fail(protocol.CodeMalformed, err.Error(), queryID)
+		return
+	}
+	e.readFailed(err, queryID)
 }
 
 // rows enters a query's result.

@@ -30,6 +30,9 @@ type Backend interface {
 	// than what s was acknowledged. Changes that it lacks follow after Release.
 	// Errors: ErrUnavailable, ErrIncomplete, a failure of the store.
 	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription, limit, maxBytes int) (rows []partitions.Row, more bool, err error)
+	// Barrier has later reads of s show everything that was acknowledged to anyone before
+	// the call. Error: ErrUnavailable.
+	Barrier(ctx context.Context, s *partitions.Session) error
 	// Watch gathers the changes of a map, except those written by s, from now on; sink
 	// gets them at once. The caller closes the result.
 	Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription

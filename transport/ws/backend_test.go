@@ -36,6 +36,9 @@ type fakeBackend struct {
 	onSnapshot func(ctx context.Context) error
 	afterRead  func()
 
+	// onBarrier confirms linearizable reads.
+	onBarrier func() error
+
 	// wrapSink, if set, stands between the hub and each subscriber.
 	wrapSink func(partitions.Sink) partitions.Sink
 
@@ -205,6 +208,8 @@ func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *
 	}
 	return rows[:fits], fits < len(rows), nil
 }
+
+func (b *fakeBackend) Barrier(context.Context, *partitions.Session) error { return b.onBarrier() }
 
 func (b *fakeBackend) rows(sub *partitions.Subscription) []partitions.Row {
 	b.mu.Lock()

@@ -22,6 +22,8 @@ type query struct {
 	conn    *conn
 	id      string
 	mapName string
+	// linearizable: its rows show all that was acknowledged to anyone before it came.
+	linearizable bool
 	// ctx ends with the query, which may be before its connection.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -64,11 +66,15 @@ func (c *conn) receiveQuerySub(m *protocol.QuerySub, size int) {
 		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
-	if !m.IsPlain() || m.Consistency != "" {
-		c.reply(failureOf(m, protocol.CodeNotImplemented, judge.NotImplemented+"query with conditions, order, limit, fields or consistency"))
+	if !m.IsPlain() {
+		c.reply(failureOf(m, protocol.CodeNotImplemented, judge.NotImplemented+"query with conditions, order, limit or fields"))
 		return
 	}
-	q := &query{conn: c, id: m.QueryID, mapName: m.MapName}
+	if m.Consistency != "" && m.Consistency != protocol.ConsistencyLinearizable {
+		c.reply(failureOf(m, protocol.CodeMalformed, "consistency is unknown"))
+		return
+	}
+	q := &query{conn: c, id: m.QueryID, mapName: m.MapName, linearizable: m.Consistency != ""}
 	q.ctx, q.cancel = context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
 	if !c.queries.add(q, c.srv.cfg.MaxQueries) {
 		q.cancel()
@@ -127,6 +133,11 @@ func (c *conn) runQuery(q *query, m *protocol.QuerySub) {
 // client gets everything that happens after the rows it was shown, and nothing
 // before.
 func (c *conn) openQuery(q *query) error {
+	if q.linearizable {
+		if err := c.backend.Barrier(q.ctx, c.session); err != nil {
+			return err
+		}
+	}
 	sub, err := c.backend.Subscribe(q.ctx, c.session, q.mapName, q)
 	if err != nil {
 		return err

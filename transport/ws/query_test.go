@@ -283,9 +283,8 @@ func TestQueriesThatAreNotPlainAreRefused(t *testing.T) {
 	c := f.dial()
 	limit := msgp.AppendInt(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "limit"), 5)
 	for name, m := range map[string]*protocol.QuerySub{
-		"limit":       {QueryID: "q", MapName: "m", Query: limit},
-		"fields":      {QueryID: "q", MapName: "m", Fields: []string{"a"}},
-		"consistency": {QueryID: "q", MapName: "m", Consistency: protocol.ConsistencyLinearizable},
+		"limit":  {QueryID: "q", MapName: "m", Query: limit},
+		"fields": {QueryID: "q", MapName: "m", Fields: []string{"a"}},
 	} {
 		c.send(m)
 		require.Equal(t, protocol.CodeNotImplemented, expect[*protocol.ErrorMessage](c).Code, name)
@@ -294,8 +293,28 @@ func TestQueriesThatAreNotPlainAreRefused(t *testing.T) {
 		c.send(querySub("q", mapName))
 		require.Equal(t, code, expect[*protocol.ErrorMessage](c).Code, mapName)
 	}
+	c.send(&protocol.QuerySub{QueryID: "q", MapName: "m", Consistency: "maybe"})
+	require.Equal(t, protocol.CodeMalformed, expect[*protocol.ErrorMessage](c).Code)
 	f.backend.put("m", "k", record(1, testNow))
 	c.silent()
+}
+
+func TestLinearizableQueriesAreConfirmed(t *testing.T) {
+	confirms := make(chan error, 2)
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onBarrier = func() error { return <-confirms }
+	})
+	c := f.dial()
+	linearizable := &protocol.QuerySub{QueryID: "q", MapName: "m", Consistency: protocol.ConsistencyLinearizable}
+	c.send(linearizable)
+	f.backend.put("m", "k", record(1, testNow)) // acknowledged to somebody before the mark
+	confirms <- nil
+	require.Len(t, expect[*protocol.QueryResp](c).Results, 1)
+	confirms <- partitions.ErrUnavailable
+	c.send(&protocol.QuerySub{QueryID: "r", MapName: "m", Consistency: protocol.ConsistencyLinearizable})
+	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
+	c.send(querySub("plain", "m"))
+	expect[*protocol.QueryResp](c)
 }
 
 func TestLiveQueriesPerConnectionAreBounded(t *testing.T) {
