@@ -207,7 +207,29 @@ func brokenFrames() []badInput {
 	add("path that is none", "error 400", frame(object{"type": "ORMAP_MERKLE_REQ_BUCKET", "payload": object{"mapName": "m", "path": "../"}}))
 	add("push without tags", "error 400", frame(object{"type": "ORMAP_PUSH_DIFF", "payload": object{"mapName": "m", "entries": []any{
 		object{"key": "k", "records": []any{object{"value": 1, "timestamp": stamp(1), "tag": ""}}, "tombstones": []any{}}}}}))
-	add("service that is not there", "error 501", frame(object{"type": "LOCK_REQUEST", "payload": object{"requestId": "r", "name": "l"}}))
+	payload := func(kind string, fields object) []byte { return frame(object{"type": kind, "payload": fields}) }
+	add("service that is not there", "error 501", frame(object{"type": "JOURNAL_SUBSCRIBE", "requestId": "r"}))
+	for name, lock := range map[string]object{
+		"without a name": {"requestId": "r", "name": ""}, "with a name of 1 MiB": {"requestId": "r", "name": strings.Repeat("l", 1<<20)},
+		"with an odd name": {"requestId": "r", "name": "../x y"}, "for no time": {"requestId": "r", "name": "l", "ttl": 0},
+		"for NaN": {"requestId": "r", "name": "l", "ttl": math.NaN()}, "of no lease": {"requestId": "r", "name": "l", "fencingToken": 1},
+		"for less than no time": {"requestId": "r", "name": "l", "ttl": -5},
+	} {
+		add("lock "+name, "error 400", payload("LOCK_REQUEST", lock))
+	}
+	add("release of nothing", "ignored", payload("LOCK_RELEASE", object{"requestId": "r", "name": "nobody-has-it", "fencingToken": int64(1) << 52}))
+	add("release with a negative token", "error 400", payload("LOCK_RELEASE", object{"requestId": "r", "name": "l", "fencingToken": -1}))
+	for name, cells := range map[string]any{
+		"negative": object{"w": -1}, "NaN": object{"w": math.NaN()}, "infinite": object{"w": math.Inf(1)}, "text": object{"w": "1"}, "no map": 5,
+		"of a long writer": object{strings.Repeat("w", 300): 1},
+	} {
+		add("counter that is "+name, "error 400", payload("COUNTER_SYNC", object{"name": "bad", "state": object{"p": cells, "n": object{}}}))
+	}
+	add("addition of NaN", "error 400", payload("COUNTER_SYNC", object{"name": "bad", "state": object{}, "add": math.NaN()}))
+	add("counter with a long name", "error 400", payload("COUNTER_REQUEST", object{"name": strings.Repeat("c", 1<<20)}))
+	add("topic with an odd name", "error 400", payload("TOPIC_SUB", object{"topic": "a b"}))
+	add("topic with a long name", "error 400", payload("TOPIC_PUB", object{"topic": strings.Repeat("t", 1<<20), "data": 1}))
+	add("message of 1 MiB and more", "error 413", payload("TOPIC_PUB", object{"topic": "t", "data": strings.Repeat("d", 1<<20)}))
 	add("AUTH twice without authentication", "ignored", frame(object{"type": "AUTH", "token": "t", "protocolVersion": 99}),
 		frame(object{"type": "AUTH", "token": "t"}))
 	return list
