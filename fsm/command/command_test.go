@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/fsm/system"
 	"github.com/quorate/quorate/protocol"
 )
@@ -195,6 +196,13 @@ func FuzzDecodeEntry(f *testing.F) {
 		command.EncodeTablePut(1, system.Table{Groups: []system.Placement{{Voters: []string{"a"}}}}),
 		command.EncodeGenesis(system.Genesis{ClusterID: "c"}), orAdd(command.ORAdd{Map: "m", Key: "k", Record: protocol.ORRecord{Tag: "t"}}),
 		orRemove(command.ORRemove{Map: "m", Tag: "t", Homeless: true}), command.EncodeCollect(command.Collect{ThroughMillis: 7, Graves: []string{"a", ""}}),
+		command.EncodeRead(), command.EncodeLockRequest(command.KindLock, command.LockRequest{Name: "l", Request: lock.Request{Session: lock.Session{Gateway: "g", Number: 1}, ID: 2, TTLMillis: 3}}),
+		command.EncodeLockToken(command.KindRenew, command.LockToken{Name: "l", Token: 1, Lease: 2, TTLMillis: 3}),
+		command.EncodeLockSession(command.KindBeat, command.LockSession{Session: lock.Session{Gateway: "g"}, Beat: 1}),
+		command.EncodeCounterMerge(command.CounterMerge{Name: "c", Cells: []command.Cell{{Writer: "a", Positive: 1}, {Writer: "b", Negative: 0.5}}}),
+		command.EncodeCounterAdd(command.CounterAdd{Name: "c", Delta: -1, Dedup: "d"}),
+		command.EncodePut(command.Put{Map: "m", Key: "k", Fence: command.Fence{Lock: "l", Token: 7}}),
+		orAdd(command.ORAdd{Map: "m", Key: "k", Fence: command.Fence{Lock: "l", Token: 7}}), orRemove(command.ORRemove{Map: "m", Tag: "t", Fence: command.Fence{Lock: "l", Token: 7}}),
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := command.DecodeEntry(b)
@@ -244,6 +252,28 @@ func decodeBody(t *testing.T, c command.Raw) {
 				t.Fatalf("or-remove does not read back: %v", err)
 			}
 		}
+	case command.KindRead:
+		err = command.CheckRead(c)
+	case command.KindLock, command.KindCancel:
+		var m command.LockRequest
+		m, err = command.DecodeLockRequest(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeLockRequest(command.EncodeLockRequest(c.Kind, m)) })
+	case command.KindUnlock, command.KindExpire, command.KindRenew:
+		var m command.LockToken
+		m, err = command.DecodeLockToken(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeLockToken(command.EncodeLockToken(c.Kind, m)) })
+	case command.KindEndSession, command.KindBeat, command.KindEndGateway:
+		var m command.LockSession
+		m, err = command.DecodeLockSession(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeLockSession(command.EncodeLockSession(c.Kind, m)) })
+	case command.KindCounterMerge:
+		var m command.CounterMerge
+		m, err = command.DecodeCounterMerge(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeCounterMerge(command.EncodeCounterMerge(m)) })
+	case command.KindCounterAdd:
+		var m command.CounterAdd
+		m, err = command.DecodeCounterAdd(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeCounterAdd(command.EncodeCounterAdd(m)) })
 	default:
 		var p command.Put
 		if p, err = command.DecodePut(c); err == nil {
@@ -255,6 +285,17 @@ func decodeBody(t *testing.T, c command.Raw) {
 	}
 	if err != nil && !errors.Is(err, command.ErrMalformed) && !errors.Is(err, command.ErrFormat) {
 		t.Fatalf("untyped error %v", err)
+	}
+}
+
+// readsBack holds that what was decoded without an error is decoded as equal again.
+func readsBack(t *testing.T, err error, m any, again func() (any, error)) {
+	t.Helper()
+	if err != nil {
+		return
+	}
+	if back, err := again(); err != nil || !cmp.Equal(m, back, cmpopts.EquateEmpty()) {
+		t.Fatalf("%+v reads back as %+v: %v", m, back, err)
 	}
 }
 
@@ -270,6 +311,7 @@ func orRemove(m command.ORRemove) command.Raw {
 
 func FuzzDecodeResults(f *testing.F) {
 	f.Add(command.EncodeResults([]command.Result{{Index: 3, Code: 409, Reason: "stale"}, {Changed: true}}))
+	f.Add(command.EncodeResults([]command.Result{{Index: 3}, {Index: 4, Value: []byte{1, 2}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		results, err := command.DecodeResults(b)
 		if err != nil {

@@ -247,3 +247,20 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		require.Error(t, err, "%v", body)
 	}
 }
+
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(3, []*Message{{Topic: "t", Data: []byte{1}, Publisher: "p", Origin: "o", Millis: 5, group: 3, place: place{1, 2}}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		group, batch, err := decode(b)
+		if err != nil {
+			return
+		}
+		again, list, err := decode(encode(group, batch))
+		if err != nil || again != group || len(list) != len(batch) {
+			t.Fatalf("%d messages read back as %d: %v", len(batch), len(list), err)
+		}
+		for i := range list {
+			require.Equal(t, batch[i], list[i])
+		}
+	})
+}
