@@ -33,9 +33,7 @@ func (r *rig) setState(name string) setState {
 	r.t.Helper()
 	s := setState{Live: map[string][]string{}, Root: r.leaves(name, merkle.Sets).Root()}
 	for _, bucket := range r.buckets(name, merkle.Sets) {
-		list, err := r.machine.LeafSets(name, bucket)
-		r.must(err)
-		for _, e := range list {
+		for _, e := range r.sets(name, bucket) {
 			for _, rec := range e.Records {
 				s.Live[e.Key] = append(s.Live[e.Key], rec.Tag)
 			}

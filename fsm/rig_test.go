@@ -151,15 +151,14 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, "%q records: root %#x\n", name, r.leaves(name, merkle.Records).Root())
 	fmt.Fprintf(b, "%q sets: root %#x\n", name, r.leaves(name, merkle.Sets).Root())
 	for _, bucket := range r.buckets(name, merkle.Records) {
-		for _, rec := range r.leaf(name, bucket) {
+		leaf := r.leaf(name, bucket)
+		r.checkPortions(name, bucket, leaf)
+		for _, rec := range leaf {
 			fmt.Fprintf(b, "%q leaf %s: %q %s\n", name, merkle.Path(bucket), rec.Key, rec.Record.Timestamp)
 		}
 	}
 	for _, bucket := range r.buckets(name, merkle.Sets) {
-		list, err := r.machine.LeafSets(name, bucket)
-		r.must(err)
-		slices.SortFunc(list, func(a, b protocol.OREntry) int { return strings.Compare(a.Key, b.Key) })
-		for _, e := range list {
+		for _, e := range r.sets(name, bucket) {
 			fmt.Fprintf(b, "%q set %s: %q removed %q\n", name, merkle.Path(bucket), e.Key, e.Tombstones)
 			for _, rec := range e.Records {
 				fmt.Fprintf(b, "\t%q %x %s ttl %d\n", rec.Tag, []byte(rec.Value), rec.Timestamp, rec.TTLMillis)
@@ -172,10 +171,46 @@ func (r *rig) dumpTrees(b *bytes.Buffer, name string) {
 func (r *rig) leaf(name string, bucket uint16) []protocol.KeyedRecord {
 	r.t.Helper()
 	var list []protocol.KeyedRecord
-	r.must(r.machine.LeafRecords(name, bucket, 0, func(key string, rec protocol.Record) {
+	leaf := fsm.Leaf{Map: name, Bucket: bucket}
+	r.must(r.machine.LeafRecords(leaf, 0, func(key string, rec protocol.Record) bool {
 		list = append(list, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+		return true
 	}))
-	slices.SortFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) })
+	if !slices.IsSortedFunc(list, func(a, b protocol.KeyedRecord) int { return strings.Compare(a.Key, b.Key) }) {
+		r.t.Errorf("leaf %d of %q is not in key order", bucket, name)
+	}
+	return list
+}
+
+// checkPortions holds that the records of a leaf are the same when they are read one by one.
+func (r *rig) checkPortions(name string, bucket uint16, list []protocol.KeyedRecord) {
+	r.t.Helper()
+	leaf := fsm.Leaf{Map: name, Bucket: bucket}
+	for i := 0; ; i++ {
+		more := false
+		r.must(r.machine.LeafRecords(leaf, 0, func(key string, _ protocol.Record) bool {
+			if i >= len(list) || key != list[i].Key {
+				r.t.Errorf("leaf %d of %q from %q on begins with %q", bucket, name, leaf.From, key)
+			}
+			leaf.From, more = key+"\x00", true
+			return false
+		}))
+		if !more {
+			if i != len(list) {
+				r.t.Errorf("leaf %d of %q ends after %d of %d records", bucket, name, i, len(list))
+			}
+			return
+		}
+	}
+}
+
+// sets is the keys of a bucket of an observed-remove map, in key order.
+func (r *rig) sets(name string, bucket uint16) (list []protocol.OREntry) {
+	r.t.Helper()
+	r.must(r.machine.LeafSets(fsm.Leaf{Map: name, Bucket: bucket}, func(e protocol.OREntry) bool {
+		list = append(list, e)
+		return true
+	}))
 	return list
 }
 

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/quorate/quorate/fsm/storage"
@@ -24,18 +25,25 @@ func (m *Machine) AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Lea
 	return m.mark.Index, nil
 }
 
-// LeafRecords calls fn with the records of a map whose keys are in bucket and which
-// entries above since stored, tombstones included, in no order. fn must neither keep nor
+// Leaf is a part of a map: its keys in a bucket, those below From left out.
+type Leaf struct {
+	Map    string
+	Bucket uint16
+	From   string
+}
+
+// LeafRecords calls fn with the records of a leaf that entries above since stored,
+// tombstones included, in key order, until it returns false. fn must neither keep nor
 // modify a record; see protocol.Record.Clone. It reads the store and holds up Apply
 // meanwhile: fn must not block. Errors as in Get.
-func (m *Machine) LeafRecords(mapName string, bucket uint16, since uint64, fn func(key string, rec protocol.Record)) error {
+func (m *Machine) LeafRecords(leaf Leaf, since uint64, fn func(key string, rec protocol.Record) bool) error {
 	return m.look(func(l *look) error {
-		return l.items(storage.SectionRecords, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
+		return l.items(storage.SectionRecords, leaf, func(key string, value []byte) (bool, error) {
 			rec, err := decodeRecord(value)
-			if err == nil && rec.index > since {
-				fn(key, rec.Record)
+			if err != nil || rec.index <= since {
+				return true, err
 			}
-			return err
+			return fn(key, rec.Record), nil
 		})
 	})
 }
@@ -58,18 +66,16 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 	return buckets, m.mark.Index, nil
 }
 
-// LeafSets returns the keys of an observed-remove map in bucket with their records and
-// removed tags, in no order. It reads the store and holds up Apply meanwhile. Errors as in
-// Get.
-func (m *Machine) LeafSets(mapName string, bucket uint16) (list []protocol.OREntry, err error) {
-	err = m.look(func(l *look) error {
-		return l.items(storage.SectionSets, string(appendBucket(nil, mapName, bucket)), func(key string, value []byte) error {
-			entry, err := l.entry(mapName, key, value)
-			list = append(list, entry)
-			return err
+// LeafSets calls fn with the keys of a leaf of an observed-remove map, with their records
+// and removed tags, in key order, until it returns false. fn may keep them. It reads the
+// store and holds up Apply meanwhile. Errors as in Get.
+func (m *Machine) LeafSets(leaf Leaf, fn func(entry protocol.OREntry) bool) error {
+	return m.look(func(l *look) error {
+		return l.items(storage.SectionSets, leaf, func(key string, value []byte) (bool, error) {
+			entry, err := l.entry(leaf.Map, key, value)
+			return err == nil && fn(entry), err
 		})
 	})
-	return list, err
 }
 
 // Set returns one key of an observed-remove map; without records and removed tags if
@@ -151,21 +157,39 @@ func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
 	return list, nil
 }
 
-// items calls fn for the items under a prefix, with what follows it in their keys, in no
-// order. The value is valid for as long as the look.
-func (l *look) items(section storage.Section, prefix string, fn func(key string, value []byte) error) error {
-	dirty := l.machine.overlay.dirtyKeys(section, prefix)
-	var bad error
-	err := l.reader.Scan(l.machine.group, section, prefix, "", func(key string, value []byte) bool {
-		if _, changed := dirty[key]; !changed {
-			bad = fn(key[len(prefix):], value)
+// items calls fn for the items of a leaf in key order, with their keys in the map, until
+// it returns false. The value is valid for as long as the look.
+func (l *look) items(section storage.Section, leaf Leaf, fn func(key string, value []byte) (more bool, err error)) error {
+	prefix := string(appendBucket(nil, leaf.Map, leaf.Bucket))
+	changes := l.machine.overlay.dirtyKeys(section, prefix)
+	dirty := slices.Sorted(maps.Keys(changes))
+	more, bad := true, error(nil)
+	give := func(key string, value []byte) bool {
+		if key >= prefix+leaf.From {
+			more, bad = fn(key[len(prefix):], value)
 		}
-		return bad == nil
+		return more && bad == nil
+	}
+	// upTo gives the items in memory that come before key, or all.
+	upTo := func(key string, all bool) bool {
+		for len(dirty) > 0 && (all || dirty[0] < key) {
+			next := dirty[0]
+			dirty = dirty[1:]
+			if changes[next] && !give(next, l.machine.overlay.cells[section][next].value) {
+				return false
+			}
+		}
+		return true
+	}
+	err := l.reader.Scan(l.machine.group, section, prefix, prefix+leaf.From, func(key string, value []byte) bool {
+		if !upTo(key, false) {
+			return false
+		}
+		_, changed := changes[key]
+		return changed || give(key, value)
 	})
-	for key, exists := range dirty {
-		if exists && err == nil && bad == nil {
-			bad = fn(key[len(prefix):], l.machine.overlay.cells[section][key].value)
-		}
+	if err == nil && bad == nil && more {
+		upTo("", true)
 	}
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/protocol"
@@ -76,8 +77,9 @@ func (r *rig) recordsSince(name string, since uint64) (all []protocol.KeyedRecor
 	buckets, index, err := r.machine.ChangedBuckets(name, since)
 	r.must(err)
 	for _, bucket := range buckets {
-		r.must(r.machine.LeafRecords(name, bucket, since, func(key string, rec protocol.Record) {
+		r.must(r.machine.LeafRecords(fsm.Leaf{Map: name, Bucket: bucket}, since, func(key string, rec protocol.Record) bool {
 			all = append(all, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+			return true
 		}))
 	}
 	return all, index

@@ -2,12 +2,14 @@ package partitions
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/protocol"
 )
 
@@ -17,14 +19,15 @@ import (
 type progress struct {
 	indexes []uint64
 	// group is the one that is partly told, 0 for none; it is told through the buckets
-	// below bucket as they were at index mark.
+	// below bucket, and the keys of that below from, as they were at index mark.
 	group  uint32
 	bucket uint16
 	mark   uint64
+	from   string
 }
 
 // progressFormat begins the text form of a progress.
-const progressFormat = "d1"
+const progressFormat = "d2"
 
 // text is the form of p in which clients hold it: in the node id of a timestamp, which
 // they do not look into. cluster keeps it from being taken for that of other data.
@@ -38,7 +41,7 @@ func (p *progress) text(cluster string) string {
 	field(uint64(p.group))
 	field(uint64(p.bucket))
 	field(p.mark)
-	return string(b)
+	return string(append(b, '.')) + base64.RawURLEncoding.EncodeToString([]byte(p.from))
 }
 
 // parseProgress reads what text wrote; anything else is the progress of a client that
@@ -46,18 +49,22 @@ func (p *progress) text(cluster string) string {
 func parseProgress(text, cluster string, groups uint32) progress {
 	none := progress{indexes: make([]uint64, groups)}
 	fields := strings.Split(text, ".")
-	if len(fields) != int(groups)+5 || fields[0] != progressFormat {
+	if len(fields) != int(groups)+6 || fields[0] != progressFormat {
 		return none
 	}
-	values := make([]uint64, len(fields)-1)
-	for i, field := range fields[1:] {
+	from, err := base64.RawURLEncoding.DecodeString(fields[len(fields)-1])
+	if err != nil {
+		return none
+	}
+	values := make([]uint64, len(fields)-2)
+	for i, field := range fields[1 : len(fields)-1] {
 		v, err := strconv.ParseUint(field, 36, 64)
 		if err != nil {
 			return none
 		}
 		values[i] = v
 	}
-	p := progress{indexes: values[1 : groups+1], group: uint32(values[groups+1]), bucket: uint16(values[groups+2]), mark: values[groups+3]}
+	p := progress{indexes: values[1 : groups+1], group: uint32(values[groups+1]), bucket: uint16(values[groups+2]), mark: values[groups+3], from: string(from)}
 	if values[0] != clusterMark(cluster) || p.group > groups {
 		return none
 	}
@@ -138,26 +145,31 @@ func (p *progress) round(group uint32, reader Reader, mapName string, records *[
 		return false, err
 	}
 	if p.group != group {
-		p.group, p.bucket, p.mark = group, 0, index
+		p.group, p.bucket, p.mark, p.from = group, 0, index, ""
 	}
 	for _, bucket := range buckets {
 		if bucket < p.bucket {
 			continue
 		}
+		if bucket > p.bucket {
+			p.bucket, p.from = bucket, ""
+		}
 		if *maxBytes <= 0 {
-			p.bucket = bucket
 			return true, nil
 		}
-		err := reader.LeafRecords(mapName, bucket, since, func(key string, rec protocol.Record) {
+		leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: p.from}
+		err := reader.LeafRecords(leaf, since, func(key string, rec protocol.Record) bool {
 			*maxBytes -= recordBytes + len(key) + len(rec.Value)
 			*records = append(*records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+			p.from = key + "\x00"
+			return *maxBytes > 0
 		})
-		if err != nil {
-			return false, err
+		if err != nil || *maxBytes <= 0 {
+			return err == nil, err
 		}
 	}
 	p.indexes[group-1] = p.mark
-	p.group, p.bucket, p.mark = 0, 0, 0
+	p.group, p.bucket, p.mark, p.from = 0, 0, 0, ""
 	return false, nil
 }
 

@@ -146,11 +146,11 @@ func (n *fakeNode) Scan(_, _ string, _ func(string, protocol.Record) bool) (uint
 
 func (n *fakeNode) AddLeaves(string, merkle.Kind, *merkle.Leaves) (uint64, error) { return 0, nil }
 
-func (n *fakeNode) LeafRecords(string, uint16, uint64, func(string, protocol.Record)) error {
+func (n *fakeNode) LeafRecords(fsm.Leaf, uint64, func(string, protocol.Record) bool) error {
 	return nil
 }
 
-func (n *fakeNode) LeafSets(string, uint16) ([]protocol.OREntry, error) { return nil, nil }
+func (n *fakeNode) LeafSets(fsm.Leaf, func(protocol.OREntry) bool) error { return nil }
 
 func (n *fakeNode) Set(_, key string) (protocol.OREntry, error) {
 	return protocol.OREntry{Key: key}, nil

@@ -90,11 +90,12 @@ type Reader interface {
 	Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
 	// AddLeaves adds the group's share of a hash tree to leaves.
 	AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (uint64, error)
-	// LeafRecords calls fn with the records of a bucket that entries above since stored;
-	// fn neither keeps them nor blocks.
-	LeafRecords(mapName string, bucket uint16, since uint64, fn func(key string, rec protocol.Record)) error
-	// LeafSets returns the keys of an observed-remove map in a bucket, Set one key.
-	LeafSets(mapName string, bucket uint16) ([]protocol.OREntry, error)
+	// LeafRecords calls fn with the records of a leaf that entries above since stored,
+	// until it returns false; fn neither keeps them nor blocks.
+	LeafRecords(leaf fsm.Leaf, since uint64, fn func(key string, rec protocol.Record) bool) error
+	// LeafSets calls fn with the keys of a leaf of an observed-remove map, until it returns
+	// false; Set returns one key.
+	LeafSets(leaf fsm.Leaf, fn func(entry protocol.OREntry) bool) error
 	Set(mapName, key string) (protocol.OREntry, error)
 	// ChangedBuckets returns the buckets that entries above since may have changed.
 	ChangedBuckets(mapName string, since uint64) ([]uint16, uint64, error)

@@ -46,24 +46,67 @@ func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merk
 	return leaves, err
 }
 
+// LeafPlace is a place in a leaf of a map, over all its groups. The zero value is its
+// beginning.
+type LeafPlace struct {
+	group uint32
+	from  string
+}
+
 // LeafRecords calls fn with the records of a map whose keys are in bucket, tombstones and
-// expired ones included, in no order. fn must neither keep a record nor block, and takes
-// none back if an error follows. Otherwise as Tree.
-func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16, fn func(key string, rec protocol.Record)) error {
-	return r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
-		return reader.LeafRecords(mapName, bucket, 0, fn)
+// expired ones included, from a place on, until fn returns false, and returns the place
+// behind the last one, and whether that is the end. fn must neither keep a record nor
+// block, and takes none back if an error follows. Otherwise as Tree.
+func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
+	fn func(key string, rec protocol.Record) bool,
+) (next LeafPlace, end bool, err error) {
+	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(key string)) error {
+		return reader.LeafRecords(leaf, 0, func(key string, rec protocol.Record) bool {
+			if !fn(key, rec) {
+				stop(key)
+				return false
+			}
+			return true
+		})
 	})
 }
 
-// LeafSets returns the keys of an observed-remove map in bucket, in no order. Otherwise
-// as Tree.
-func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucket uint16) (list []protocol.OREntry, err error) {
-	err = r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
-		sets, err := reader.LeafSets(mapName, bucket)
-		list = append(list, sets...)
-		return err
+// LeafSets is LeafRecords for the keys of an observed-remove map; fn may keep them.
+func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
+	fn func(entry protocol.OREntry) bool,
+) (next LeafPlace, end bool, err error) {
+	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(key string)) error {
+		return reader.LeafSets(leaf, func(entry protocol.OREntry) bool {
+			if !fn(entry) {
+				stop(entry.Key)
+				return false
+			}
+			return true
+		})
 	})
-	return list, err
+}
+
+// eachLeaf calls read for the groups from a place on, until it calls stop with the last
+// key that it takes.
+func (r *Router) eachLeaf(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
+	read func(reader Reader, leaf fsm.Leaf, stop func(key string)) error,
+) (next LeafPlace, end bool, err error) {
+	end = true
+	for group := max(at.group, 1); group <= r.groups() && end && err == nil; group++ {
+		leaf := fsm.Leaf{Map: mapName, Bucket: bucket}
+		if group == at.group {
+			leaf.From = at.from
+		}
+		err = r.readGroup(ctx, s, group, func(group uint32, reader Reader) error {
+			return read(reader, leaf, func(key string) {
+				next, end = LeafPlace{group: group, from: key + "\x00"}, false
+			})
+		})
+	}
+	if r.groups() == 0 {
+		err = ErrUnavailable
+	}
+	return next, end, err
 }
 
 // Sets returns the given keys of an observed-remove map, in their order; of one that is

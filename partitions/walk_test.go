@@ -79,10 +79,18 @@ func (c *replica) walk(t *testing.T, r *Router, kind merkle.Kind) (leaves int) {
 		switch {
 		case leaf && kind == merkle.Records:
 			leaves++
-			require.NoError(t, r.LeafRecords(t.Context(), s, "m", bucket, func(key string, rec protocol.Record) { c.put(key, rec.Clone()) }))
+			for at, end := (LeafPlace{}), false; !end; {
+				var err error
+				at, end, err = r.LeafRecords(t.Context(), s, "m", bucket, at, func(key string, rec protocol.Record) bool {
+					c.put(key, rec.Clone())
+					return len(key)%2 == 0 // in portions
+				})
+				require.NoError(t, err)
+			}
 		case leaf:
 			leaves++
-			entries, err := r.LeafSets(t.Context(), s, "m", bucket)
+			var entries []protocol.OREntry
+			_, _, err := r.LeafSets(t.Context(), s, "m", bucket, LeafPlace{}, func(e protocol.OREntry) bool { entries = append(entries, e); return true })
 			require.NoError(t, err)
 			for _, e := range entries {
 				c.merge(e)

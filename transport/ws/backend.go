@@ -40,8 +40,10 @@ type Backend interface {
 	// Sets what is in them, none of it older than what s was acknowledged. Errors:
 	// ErrUnavailable, ErrIncomplete, ErrTooMuch of Sets, a failure of the store.
 	Tree(ctx context.Context, s *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error)
-	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, fn func(key string, rec protocol.Record)) error
-	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error)
+	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+		fn func(key string, rec protocol.Record) bool) (next partitions.LeafPlace, end bool, err error)
+	LeafSets(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+		fn func(entry protocol.OREntry) bool) (next partitions.LeafPlace, end bool, err error)
 	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error)
 	// Horizon says which tombstones are collected. HorizonChanged calls fn after some were
 	// until cancel is called; fn does not block.

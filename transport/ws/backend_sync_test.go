@@ -86,12 +86,44 @@ func (b *fakeBackend) Tree(ctx context.Context, _ *partitions.Session, mapName s
 	return leaves, err
 }
 
-func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, fn func(string, protocol.Record)) error {
-	return b.machine.LeafRecords(mapName, bucket, 0, fn)
+func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+	fn func(string, protocol.Record) bool,
+) (next partitions.LeafPlace, end bool, err error) {
+	leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: b.leafFrom(at)}
+	end = true
+	err = b.machine.LeafRecords(leaf, 0, func(key string, rec protocol.Record) bool {
+		if end = fn(key, rec); !end {
+			next = b.leafPlace(key + "\x00")
+		}
+		return end
+	})
+	return next, end, err
 }
 
-func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16) ([]protocol.OREntry, error) {
-	return b.machine.LeafSets(mapName, bucket)
+// leafPlace and leafFrom stand for places, which only package partitions can make.
+func (b *fakeBackend) leafPlace(from string) partitions.LeafPlace {
+	b.leaf = from
+	return partitions.LeafPlace{}
+}
+
+func (b *fakeBackend) leafFrom(partitions.LeafPlace) string {
+	from := b.leaf
+	b.leaf = ""
+	return from
+}
+
+func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+	fn func(protocol.OREntry) bool,
+) (next partitions.LeafPlace, end bool, err error) {
+	leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: b.leafFrom(at)}
+	end = true
+	err = b.machine.LeafSets(leaf, func(entry protocol.OREntry) bool {
+		if end = fn(entry); !end {
+			next = b.leafPlace(entry.Key + "\x00")
+		}
+		return end
+	})
+	return next, end, err
 }
 
 func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error) {

@@ -47,9 +47,11 @@ type fakeBackend struct {
 	sessions map[*partitions.Session]string
 	maps     map[string]map[string]protocol.Record
 	machine  *fsm.Machine
-	locks    *locks.Service
-	lockers  map[*partitions.Session]*locks.Session
-	topics   *topics.Service
+	// leaf is where a leaf goes on that was read in part, by one reader at a time.
+	leaf    string
+	locks   *locks.Service
+	lockers map[*partitions.Session]*locks.Session
+	topics  *topics.Service
 	// additions counts those to counters without an id.
 	additions atomic.Int64
 	horizon   partitions.Horizon

@@ -76,10 +76,11 @@ func (s *syncer) isFresh(mapName string) bool {
 // setBucket answers ORMAP_MERKLE_REQ_BUCKET. Above the leaves it lists all children: a
 // client looks for keys of its own only below nodes that are listed, and pushes them
 // from the level above the leaves, where only those that exist are.
-func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) ([]syncAnswer, error) {
+func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, at partitions.LeafPlace,
+) (answers []syncAnswer, next *partitions.LeafPlace, err error) {
 	bucket, leaf, err := merkle.ParsePath(m.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if m.Path == "" {
 		// Whoever was told to begin anew has now dropped what it had.
@@ -89,21 +90,29 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket) 
 	if !leaf {
 		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		buckets := leaves.Children(m.Path, len(m.Path) < merkle.Digits-1)
-		return answer(&protocol.ORMapSyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: buckets}), nil
+		return answer(&protocol.ORMapSyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: buckets}), nil, nil
 	}
-	entries, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket)
+	var entries []protocol.OREntry
+	size := 0
+	place, end, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket, at, func(entry protocol.OREntry) bool {
+		entries = append(entries, entry)
+		size += entry.Size()
+		return size < leafFrameBytes
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var answers []syncAnswer
+	if !end {
+		next = &place
+	}
 	for _, part := range portions(splitEntries(entries), protocol.OREntry.Size) {
 		leaf := &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch}
 		answers = append(answers, syncAnswer{m: leaf})
 	}
-	return answers, nil
+	return answers, next, nil
 }
 
 // splitEntries cuts entries with very many removed tags into several of their key, which

@@ -50,6 +50,8 @@ type syncRequest struct {
 	m       protocol.Message
 	size    int
 	earlier <-chan struct{}
+	// at is where in its leaf the answer begins.
+	at partitions.LeafPlace
 }
 
 // receiveSync handles the requests of the delta sync of both kinds of maps.
@@ -146,7 +148,7 @@ func (c *conn) startSync() {
 	})
 }
 
-// answerSync answers one request when the answers before it are on their way.
+// answerSync answers one request when the answers to writes before it are on their way.
 func (c *conn) answerSync(r syncRequest) {
 	if r.earlier != nil {
 		select {
@@ -155,21 +157,31 @@ func (c *conn) answerSync(r syncRequest) {
 			return
 		}
 	}
+	for next := &r.at; next != nil; {
+		r.at = *next
+		next = c.answerPortion(r)
+	}
+}
+
+// answerPortion answers with a portion of what is asked for, when what was sent before is
+// on its way, and returns where the next one begins, nil if that was all.
+func (c *conn) answerPortion(r syncRequest) (next *partitions.LeafPlace) {
 	c.out.settle(c.ctx, syncBacklog)
 	select {
 	case c.srv.syncSlots <- struct{}{}:
 	case <-c.ctx.Done():
-		return
+		return nil
 	}
 	started := time.Now()
-	answers, err := c.readSync(r.m)
+	answers, next, err := c.readSync(r)
 	<-c.srv.syncSlots
 	outcome := "ok"
 	switch {
 	case c.ctx.Err() != nil:
-		return
+		return nil
 	case err != nil:
 		outcome, answers = c.syncFailed(r.m, err)
+		next = nil
 	}
 	c.srv.metrics.operations(serviceSync, outcome, 1, time.Since(started))
 	for _, a := range answers {
@@ -180,6 +192,7 @@ func (c *conn) answerSync(r syncRequest) {
 			c.reply(a.m)
 		}
 	}
+	return next
 }
 
 // syncAnswer is one answer to a sync request: a message, or a frame that is made already.
@@ -212,24 +225,24 @@ func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answer
 	return "failed", answer(failureOf(m, protocol.CodeInternal, "map cannot be read"))
 }
 
-// readSync reads what a request asks for.
-func (c *conn) readSync(m protocol.Message) ([]syncAnswer, error) {
+// readSync reads what a request asks for; of a large leaf a portion, and next is where it
+// goes on.
+func (c *conn) readSync(r syncRequest) (answers []syncAnswer, next *partitions.LeafPlace, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
 	defer cancel()
-	switch m := m.(type) {
+	switch m := r.m.(type) {
 	case *protocol.SyncInit:
-		return c.syncRoot(ctx, m)
+		answers, err = c.syncRoot(ctx, m)
 	case *protocol.MerkleReqBucket:
-		return c.syncBucket(ctx, m)
+		return c.syncBucket(ctx, m, r.at)
 	case *protocol.ORMapSyncInit:
-		return c.setRoot(ctx, m)
+		answers, err = c.setRoot(ctx, m)
 	case *protocol.ORMapMerkleReqBucket:
-		return c.setBucket(ctx, m)
+		return c.setBucket(ctx, m, r.at)
 	case *protocol.ORMapDiffRequest:
-		return c.setDiff(ctx, m)
-	default:
-		return nil, nil
+		answers, err = c.setDiff(ctx, m)
 	}
+	return answers, nil, err
 }
 
 // errTooManyMaps refuses to sync one more map.
@@ -255,37 +268,37 @@ func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]syncAnswer
 
 // syncBucket answers MERKLE_REQ_BUCKET: with the children of a node, or with the
 // records of a leaf.
-func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket) ([]syncAnswer, error) {
+func (c *conn) syncBucket(ctx context.Context, m *protocol.MerkleReqBucket, at partitions.LeafPlace,
+) (answers []syncAnswer, next *partitions.LeafPlace, err error) {
 	bucket, leaf, err := merkle.ParsePath(m.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !leaf {
 		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return answer(&protocol.SyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: leaves.Children(m.Path, false)}), nil
+		return answer(&protocol.SyncRespBuckets{MapName: m.MapName, Path: m.Path, Buckets: leaves.Children(m.Path, false)}), nil, nil
 	}
-	return c.syncLeaf(ctx, m, bucket)
+	return c.syncLeaf(ctx, m, bucket, at)
 }
 
-// syncLeaf answers for a leaf, in more than one frame if it is large. Its records go from
-// the store into the frames.
-func (c *conn) syncLeaf(ctx context.Context, m *protocol.MerkleReqBucket, bucket uint16) (answers []syncAnswer, err error) {
+// syncLeaf answers for a portion of a leaf, in one frame. Its records go from the store
+// into the frame.
+func (c *conn) syncLeaf(ctx context.Context, m *protocol.MerkleReqBucket, bucket uint16, at partitions.LeafPlace,
+) (answers []syncAnswer, next *partitions.LeafPlace, err error) {
 	// The leaves of a map are about equally large.
 	leaf := protocol.NewLeafFrame(m.MapName, m.Path, leafFirstBytes+c.syncs.leafBytes+c.syncs.leafBytes/8)
-	end := func() { answers = append(answers, syncAnswer{kind: protocol.KindSyncRespLeaf, frame: leaf.Frame()}) }
-	err = c.backend.LeafRecords(ctx, c.session, m.MapName, bucket, func(key string, rec protocol.Record) {
-		if leaf.Len() >= leafFrameBytes {
-			end()
-			leaf = protocol.NewLeafFrame(m.MapName, m.Path, leafFrameBytes)
-		}
+	place, end, err := c.backend.LeafRecords(ctx, c.session, m.MapName, bucket, at, func(key string, rec protocol.Record) bool {
 		leaf.Add(key, rec)
+		return leaf.Len() < leafFrameBytes
 	})
-	end()
+	if !end {
+		next = &place
+	}
 	c.syncs.leafBytes = min(leaf.Len(), leafFrameBytes)
-	return answers, err
+	return []syncAnswer{{kind: protocol.KindSyncRespLeaf, frame: leaf.Frame()}}, next, err
 }
 
 // portions cuts list into runs of about leafFrameBytes, at least one.

@@ -130,8 +130,9 @@ func readStore(path string, n int) (perSecond float64, err error) {
 		started := time.Now()
 		for bucket := range uint16(merkle.Buckets) {
 			var records []protocol.KeyedRecord
-			err := m.LeafRecords(syncMap, bucket, 0, func(key string, rec protocol.Record) {
+			err := m.LeafRecords(fsm.Leaf{Map: syncMap, Bucket: bucket}, 0, func(key string, rec protocol.Record) bool {
 				records = append(records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+				return true
 			})
 			if err != nil {
 				return 0, err
