@@ -7,7 +7,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: build test race check fuzz sim e2e bench bench-sync bench-allocs generate
+.PHONY: build test race check fuzz sim e2e bench bench-sync bench-lock bench-allocs generate
 
 build:
 	go build -trimpath -o quorate ./cmd/quorate
@@ -52,6 +52,10 @@ bench: build
 # Syncs of maps of 10^3 to 10^6 records.
 bench-sync: build
 	./quorate bench sync | tee bench/sync.txt
+
+# Locks: one client, and eleven that fight for one.
+bench-lock: build
+	./quorate bench lock | tee bench/lock.txt
 
 # Allocations of one batch of ten writes: frame to acknowledgement without the cluster,
 # router to verdicts in a lone node; and of one put in the state machine.

@@ -56,9 +56,9 @@ type runner struct {
 type mode struct {
 	name  string
 	nodes int
-	kind  string // write, latency, idle or floor
-	// target is what the ratio to the floor must reach: at least for write, at most
-	// for latency.
+	kind  string // write, latency, lock, handover, idle or floor
+	// target is what the ratio to the floor must reach: at most for latency, at least
+	// for the others.
 	target float64
 }
 
@@ -74,6 +74,11 @@ func (r *runner) modes() []mode {
 		}
 	case "latency":
 		return []mode{{fmt.Sprintf("latency, nodes: %d", o.Nodes), o.Nodes, "latency", 3}}
+	case "lock":
+		return []mode{
+			{fmt.Sprintf("lock, nodes: %d", o.Nodes), o.Nodes, "lock", 0.5},
+			{fmt.Sprintf("lock with %d waiters, nodes: %d", lockWaiters, o.Nodes), o.Nodes, "handover", 0.5},
+		}
 	case "idle":
 		return []mode{{fmt.Sprintf("idle, nodes: %d", o.Nodes), o.Nodes, "idle", 0}}
 	case "floor":
@@ -91,8 +96,12 @@ func (r *runner) modes() []mode {
 func (r *runner) measure(ctx context.Context, m mode) ([]Result, error) {
 	o := r.options
 	o.Nodes = m.nodes
-	if m.kind == "latency" {
-		o.Connections, o.Batch = 1, 1
+	proposers := o.Connections
+	switch m.kind {
+	case "latency", "lock":
+		o.Connections, o.Batch, proposers = 1, 1, 1
+	case "handover":
+		o.Connections, o.Batch, proposers = 1+lockWaiters, 1, 1
 	}
 	if m.kind == "idle" {
 		result, err := r.idle(ctx, &o, m)
@@ -102,7 +111,7 @@ func (r *runner) measure(ctx context.Context, m mode) ([]Result, error) {
 	for i := range o.Runs {
 		fmt.Fprintf(r.diag, "%s: run %d of %d\n", m.name, i+1, o.Runs)
 		if o.Target == "" {
-			floor, err := runFloor(ctx, &o, o.Connections)
+			floor, err := runFloor(ctx, &o, proposers)
 			if err != nil {
 				return nil, err
 			}
@@ -111,7 +120,7 @@ func (r *runner) measure(ctx context.Context, m mode) ([]Result, error) {
 		if m.kind == "floor" {
 			continue
 		}
-		load, err := r.load(ctx, &o)
+		load, err := r.load(ctx, &o, m.kind)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +130,7 @@ func (r *runner) measure(ctx context.Context, m mode) ([]Result, error) {
 }
 
 // load runs the clients once against a fresh cluster, or against the target.
-func (r *runner) load(ctx context.Context, o *Options) (*measurement, error) {
+func (r *runner) load(ctx context.Context, o *Options, kind string) (*measurement, error) {
 	urls := strings.Split(o.Target, ",")
 	if o.Target == "" {
 		c, err := startCluster(ctx, o.Nodes)
@@ -141,7 +150,7 @@ func (r *runner) load(ctx context.Context, o *Options) (*measurement, error) {
 			return nil, err
 		}
 		defer c.close()
-		workers = append(workers, func(ctx context.Context) (int, error) { return o.Batch, c.write(ctx, o.Batch) })
+		workers = append(workers, c.worker(kind))
 	}
 	m := drive(ctx, workers, o.Warmup, o.Duration, o.Rate/float64(o.Batch))
 	if m.ops == 0 {

@@ -11,7 +11,7 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	// Mode is write, latency, idle, floor, all or sync. It may be given as the first
+	// Mode is write, latency, lock, idle, floor, all or sync. It may be given as the first
 	// argument.
 	Mode string
 	// Nodes is the size of the cluster that is started when Target is empty.
@@ -46,7 +46,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	o := Options{}
 	f := flag.NewFlagSet("quorate bench", flag.ContinueOnError)
 	f.SetOutput(out)
-	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, idle, floor, all, sync")
+	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, lock, idle, floor, all, sync")
 	f.IntVar(&o.Nodes, "nodes", 3, "nodes of the cluster to start")
 	f.StringVar(&o.Target, "target", "", "comma-separated WebSocket URLs of running nodes, instead of a cluster of its own")
 	f.StringVar(&o.Token, "token", "", "token to authenticate with at the target")
@@ -81,9 +81,9 @@ func (o *Options) validate() error {
 		}
 	}
 	switch o.Mode {
-	case "write", "latency", "idle", "floor", "all", "sync":
+	case "write", "latency", "lock", "idle", "floor", "all", "sync":
 	default:
-		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, idle, floor, all, sync", o.Mode))
+		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, lock, idle, floor, all, sync", o.Mode))
 	}
 	check(o.Nodes >= 1 && o.Nodes <= 9, "-nodes must be 1 to 9")
 	check(o.Connections >= 1, "-connections must be at least 1")
@@ -94,6 +94,6 @@ func (o *Options) validate() error {
 	check(o.Records >= 1000, "-records must be at least 1000")
 	check(o.Runs >= 1, "-runs must be at least 1")
 	check(o.Rate >= 0, "-rate must not be negative")
-	check(o.Target == "" || o.Mode == "write" || o.Mode == "latency", "-target measures write and latency only")
+	check(o.Target == "" || o.Mode == "write" || o.Mode == "latency" || o.Mode == "lock", "-target measures write, latency and lock only")
 	return errors.Join(errs...)
 }
