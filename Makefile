@@ -7,7 +7,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: build test race check fuzz sim e2e bench bench-sync bench-lock bench-allocs generate
+.PHONY: build test race check fuzz sim controls e2e bench bench-sync bench-lock bench-allocs generate
 
 build:
 	go build -trimpath -o quorate ./cmd/quorate
@@ -40,6 +40,18 @@ sim:
 	go test -timeout 60m -v ./e2e/sim -sim.runs 100
 	go test -timeout 60m -v -run Random ./raftnode -chaos 100
 	go test -timeout 60m -v ./raftnode/membership -rounds 20
+
+# Each planted bug must be caught by the checks that the healthy code passes.
+controls:
+	go test -tags bug_ackbeforecommit -run Planted ./raftnode
+	go test -tags bug_skipfsync -run TestSkippedSyncIsCaught ./raftnode/logstore
+	go test -tags bug_forgetwaiter -run Planted ./fsm/lock
+	go test -tags bug_maporder -run Planted ./fsm/lock
+	go test -tags bug_reusetoken -run Planted ./fsm
+	go test -tags bug_ignorededup -run Planted ./fsm
+	go test -tags bug_expirebyfollower -run Planted ./partitions/locks
+	go test -tags bug_losesubscriber -run Planted ./partitions/topics
+	go test -tags bug_unconfirmedread -run Planted ./partitions
 
 # The full set wants Node.js and npm, for the script in e2e/js.
 e2e:

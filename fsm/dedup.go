@@ -49,7 +49,7 @@ func newWindow(section storage.Section) window {
 func (w *window) find(i id) (command.Result, bool) {
 	res, ok := w.outcomes[i]
 	res.Changed = false
-	return res, ok
+	return res, ok && !ignoresRepeats
 }
 
 func (w *window) push(i id, res command.Result) {

@@ -93,7 +93,9 @@ func loadGroup(s *resident, key string, value []byte) error {
 	case key == horizonName && format == horizonFormat:
 		s.horizon = Horizon{ClosedMillis: r.Varint(), PrunedMillis: r.Varint(), CollectedMillis: r.Varint()}
 	case key == tokenName && format == tokenFormat:
-		s.locks.RestoreFence(r.Uvarint())
+		if token := r.Uvarint(); !forgetsTokens {
+			s.locks.RestoreFence(token)
+		}
 	default:
 		r.Fail("format %d", format)
 	}

@@ -47,6 +47,9 @@ func (r *Router) Barrier(ctx context.Context, s *Session) error {
 	if groups == 0 {
 		return fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
 	}
+	if readsUnconfirmed {
+		return nil
+	}
 	w := &write{ctx: ctx, session: s, done: make(chan struct{}), results: make([]command.Result, groups)}
 	w.expect(int(groups))
 	for group := uint32(1); group <= groups; group++ {

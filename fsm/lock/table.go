@@ -219,7 +219,7 @@ func (t *Table) End(s Session) bool {
 	if g == nil || g.sessions[s.Number] == nil {
 		return false
 	}
-	names := slices.Sorted(maps.Keys(g.sessions[s.Number]))
+	names := sorted(g.sessions[s.Number])
 	t.evict(names, func(other Session) bool { return other == s })
 	return true
 }
@@ -235,7 +235,7 @@ func (t *Table) EndGateway(name string, beat uint64) bool {
 	for _, names := range g.sessions {
 		maps.Copy(all, names)
 	}
-	names := slices.Sorted(maps.Keys(all))
+	names := sorted(all)
 	t.evict(names, func(s Session) bool { return s.Gateway == name })
 	return true
 }
@@ -248,6 +248,14 @@ func (t *Table) Hear(name string, index uint64) bool {
 		t.touchGateway(name)
 	}
 	return g != nil
+}
+
+// sorted lists names in order: tokens are given in it, on all replicas.
+func sorted(names map[string]struct{}) []string {
+	if inMapOrder {
+		return slices.Collect(maps.Keys(names))
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // evict takes the sessions for which gone holds out of the locks: first from the
@@ -279,6 +287,12 @@ func (t *Table) grant(l *Lock, req Request) {
 func (t *Table) next(l *Lock) {
 	t.touch(l.Name)
 	t.forget(l.Holder.Session, l.Name)
+	if forgetsWaiters {
+		for _, w := range l.Waiters {
+			t.forget(w.Session, l.Name)
+		}
+		l.Waiters = nil
+	}
 	if len(l.Waiters) == 0 {
 		delete(t.locks, l.Name)
 		return

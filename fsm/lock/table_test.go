@@ -1,6 +1,8 @@
 package lock_test
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -111,11 +113,55 @@ func TestRandomHistoriesKeepTheTableSound(t *testing.T) {
 	}
 }
 
+func request(i uint64) lock.Request {
+	return lock.Request{Session: lock.Session{Gateway: "g", Number: i}, ID: i}
+}
+
+// queueIsServed holds that all who wait get the lock, one after the other.
+func queueIsServed(*testing.T) error {
+	table := lock.NewTable()
+	for i := range uint64(10) {
+		table.Acquire("l", request(i), 1)
+	}
+	for i := range uint64(10) {
+		l := table.Get("l")
+		if l == nil || l.Holder.ID != i {
+			return fmt.Errorf("request %d does not get the lock: %+v", i, l)
+		}
+		table.Release("l", l.Token)
+	}
+	return nil
+}
+
+// replicasAgree holds that two tables with one history are equal: the end of a session that
+// holds many locks gives out tokens in one order.
+func replicasAgree(*testing.T) error {
+	tables := [2]*lock.Table{lock.NewTable(), lock.NewTable()}
+	for _, table := range tables {
+		for i := range 20 {
+			table.Acquire(fmt.Sprint("l", i), request(1), 1)
+			table.Acquire(fmt.Sprint("l", i), request(2), 1)
+		}
+		table.End(request(1).Session)
+	}
+	for _, name := range tables[0].Names() {
+		if a, b := tables[0].Get(name), tables[1].Get(name); a.Token != b.Token {
+			return fmt.Errorf("%s has token %d and %d", name, a.Token, b.Token)
+		}
+	}
+	return nil
+}
+
+func TestQueuesAreServedAndReplicasAgree(t *testing.T) {
+	for range 20 {
+		if err := errors.Join(queueIsServed(t), replicasAgree(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAQueueIsServedInOrderAndHasAnEnd(t *testing.T) {
 	table := lock.NewTable()
-	request := func(i uint64) lock.Request {
-		return lock.Request{Session: lock.Session{Gateway: "g", Number: i}, ID: i}
-	}
 	table.Acquire("l", request(0), 1)
 	for i := range uint64(lock.MaxWaiters) {
 		if o := table.Acquire("l", request(i+1), 1); o.State != lock.Waiting {

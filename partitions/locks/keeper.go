@@ -88,7 +88,7 @@ func (k *keeper) tick() {
 	k.noted = map[noted]struct{}{}
 	k.mu.Unlock()
 	for group := uint32(1); group <= k.service.deps.Groups(); group++ {
-		if _, held := k.service.deps.Replica(group); !held || !k.service.deps.Leads(group) {
+		if _, held := k.service.deps.Replica(group); !held || !everyNodeExpires && !k.service.deps.Leads(group) {
 			delete(k.groups, group)
 			continue
 		}
