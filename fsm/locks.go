@@ -271,10 +271,17 @@ func (m *Machine) LockStatus(name string, req lock.Request) lock.Outcome {
 	return m.locks.Status(name, req)
 }
 
-// Locks lists the names of the locks that are held, in order, and when each gateway that
-// has to do with them was last heard of.
-func (m *Machine) Locks() (names []string, gateways map[string]uint64) {
+// Locks lists the names of the locks that are held, in order.
+func (m *Machine) Locks() []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.locks.Names(), m.locks.Gateways()
+	return m.locks.Names()
+}
+
+// Gateways says when each gateway that has to do with locks was last heard of, as log
+// indexes.
+func (m *Machine) Gateways() map[string]uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.locks.Gateways()
 }

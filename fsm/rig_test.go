@@ -129,8 +129,8 @@ func (r *rig) dump(maps ...string) string {
 // dumpLocks adds the locks, and the counters that tests use.
 func (r *rig) dumpLocks(b *bytes.Buffer) {
 	r.t.Helper()
-	names, gateways := r.machine.Locks()
-	for _, name := range names {
+	gateways := r.machine.Gateways()
+	for _, name := range r.machine.Locks() {
 		fmt.Fprintf(b, "lock %+v\n", *r.machine.Lock(name))
 	}
 	for _, gateway := range slices.Sorted(maps.Keys(gateways)) {

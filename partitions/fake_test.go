@@ -170,7 +170,9 @@ func (n *fakeNode) LockStatus(string, lock.Request) lock.Outcome {
 	return lock.Outcome{State: lock.Gone}
 }
 
-func (n *fakeNode) Locks() (names []string, gateways map[string]uint64) { return nil, nil }
+func (n *fakeNode) Locks() []string { return nil }
+
+func (n *fakeNode) Gateways() map[string]uint64 { return nil }
 
 func (n *fakeNode) Counter(string) ([]command.Cell, uint64, error) { return nil, 0, nil }
 

@@ -185,6 +185,7 @@ func (w *world) check(watchers []*watcher) {
 		w.problem("%s", p)
 	}
 	w.checkSets()
+	w.checkLocks()
 	for _, s := range watchers {
 		s.compare(states["replica 0"]["m0"])
 	}

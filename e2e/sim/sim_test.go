@@ -20,6 +20,7 @@ const shortRuns = 6
 //   - nothing is there that was refused or never written;
 //   - unstamped writes took effect once, in an order that agrees with real time;
 //   - replicas are equal, at any time at equal index; no term had two leaders;
+//   - no two clients held the lock, its tokens ascended, and additions counted once;
 //   - subscribers have seen what the state is;
 //   - a node that was cut off from all others acknowledged nothing that needs them;
 //   - all nodes belong to one cluster and take writes again within 20 s.
@@ -52,7 +53,8 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	w.report(t)
 	sent, acknowledged, unknown := w.history.Count()
-	t.Logf("%d nodes, null %v: %d writes, %d acknowledged, %d unknown, %d terms; %.1f s", len(w.machines), w.null, sent, acknowledged, unknown, len(w.leaders), time.Since(began).Seconds())
+	t.Logf("%d nodes, null %v: %d writes, %d acknowledged, %d unknown, %d terms, %d grants, %d additions; %.1f s",
+		len(w.machines), w.null, sent, acknowledged, unknown, len(w.leaders), w.guard.grants, len(w.guard.totals), time.Since(began).Seconds())
 	if acknowledged < 100 {
 		t.Error("the faults left no room for writes")
 	}
@@ -84,6 +86,7 @@ func (w *world) suffer(length time.Duration) bool {
 	w.stop, w.wiped = make(chan struct{}), false
 	watchers := w.watchAll()
 	w.startLoad(6)
+	w.startLockers()
 	w.observe()
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		w.strike()

@@ -32,6 +32,7 @@ type world struct {
 	history   *model.History
 	registers *model.Registers
 	sets      ledger
+	guard     guard
 	began     time.Time
 	clients   int // started so far
 	// null is a cluster that keeps nothing on disk. wiped is set when a disk was wiped in

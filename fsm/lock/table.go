@@ -128,7 +128,7 @@ func (t *Table) Beat(name string) uint64 {
 }
 
 // Acquire gives the lock to a request if it is free or its session's already, and
-// otherwise lets it wait. index is that of the log entry.
+// otherwise lets it wait. index is that of the log entry, at which its gateway lives.
 func (t *Table) Acquire(name string, req Request, index uint64) Outcome {
 	l := t.locks[name]
 	switch {
@@ -304,8 +304,11 @@ func (t *Table) next(l *Lock) {
 func (t *Table) enter(s Session, name string, index uint64) {
 	g := t.gateways[s.Gateway]
 	if g == nil {
-		g = &gateway{beat: index, sessions: map[uint64]map[string]struct{}{}}
+		g = &gateway{sessions: map[uint64]map[string]struct{}{}}
 		t.gateways[s.Gateway] = g
+	}
+	if g.beat != index {
+		g.beat = index
 		t.touchGateway(s.Gateway)
 	}
 	if g.sessions[s.Number] == nil {

@@ -117,14 +117,13 @@ func (k *keeper) look(t *tenure, c noted) {
 	switch c.section {
 	case storage.SectionLocks:
 		k.lookAtLock(t, c.name, replica.Lock(c.name))
+	case storage.SectionGateways:
+		k.lookAtGateways(t, replica.Gateways())
 	default:
-		names, gateways := replica.Locks()
-		if c.section == 0 {
-			for _, name := range names {
-				k.lookAtLock(t, name, replica.Lock(name))
-			}
+		for _, name := range replica.Locks() {
+			k.lookAtLock(t, name, replica.Lock(name))
 		}
-		k.lookAtGateways(t, gateways)
+		k.lookAtGateways(t, replica.Gateways())
 	}
 }
 

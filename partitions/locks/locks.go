@@ -41,7 +41,8 @@ type Replica interface {
 	Applied() (index, term uint64)
 	Lock(name string) *lock.Lock
 	LockStatus(name string, req lock.Request) lock.Outcome
-	Locks() (names []string, gateways map[string]uint64)
+	Locks() []string
+	Gateways() map[string]uint64
 }
 
 // Config tunes a Service. Use DefaultConfig and set Gateway.
