@@ -65,7 +65,11 @@ func (r *Router) AddToCounter(ctx context.Context, s *Session, name string, delt
 // ErrIncomplete, ErrUnavailable, those of the state machine.
 func (r *Router) Counter(ctx context.Context, s *Session, name string) (state protocol.CounterState, err error) {
 	state = protocol.CounterState{Positive: map[string]float64{}, Negative: map[string]float64{}}
-	err = r.readGroup(ctx, s, r.groupOf(name), func(_ uint32, reader Reader) error {
+	group := r.groupOf(name)
+	if group == 0 {
+		return state, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+	}
+	err = r.readGroup(ctx, s, group, func(_ uint32, reader Reader) error {
 		cells, _, err := reader.Counter(name)
 		for _, c := range cells {
 			if c.Positive > 0 {
@@ -85,5 +89,12 @@ func (r *Router) WatchCounter(name string) *notice.Watcher {
 	return r.deps.Board.Watch(storage.SectionCounters, name)
 }
 
-// groupOf is the group of a lock, counter or topic; 1 before there are groups.
-func (r *Router) groupOf(name string) uint32 { return placement.GroupOf(name, max(r.groups(), 1)) }
+// groupOf is the group of a lock, counter or topic; 0, which submit refuses, before the node
+// belongs to a cluster.
+func (r *Router) groupOf(name string) uint32 {
+	groups := r.groups()
+	if groups == 0 {
+		return 0
+	}
+	return placement.GroupOf(name, groups)
+}

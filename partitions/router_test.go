@@ -11,7 +11,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/system"
+	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/placement"
+	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/raftnode"
 	"github.com/quorate/quorate/raftnode/mux"
@@ -306,4 +309,27 @@ func barrierMarksEveryGroup(t *testing.T) error {
 
 func TestABarrierIsAMarkInTheLogOfEveryGroup(t *testing.T) {
 	require.NoError(t, barrierMarksEveryGroup(t))
+}
+
+func TestWithoutAClusterNamesHaveNoGroup(t *testing.T) {
+	c := newFakeCluster(t, 1)
+	deps := c.router(1).deps
+	deps.Cluster = func() *system.State { return nil }
+	r := New(c.router(1).cfg, deps)
+	defer r.Close()
+	s := r.NewSession()
+	ctx := deadline(t, 10*time.Second)
+	_, err := r.AcquireLock(ctx, s, locks.Ask{Name: "l", Patience: time.Second})
+	require.ErrorIs(t, err, locks.ErrNoCluster)
+	_, _, err = r.ReleaseLock(ctx, s, "l", 1)
+	require.ErrorIs(t, err, locks.ErrNoCluster)
+	_, _, err = r.AddToCounter(ctx, s, "c", 1, "")
+	require.ErrorIs(t, err, ErrUnavailable)
+	_, err = r.Counter(ctx, s, "c")
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, r.Barrier(ctx, s), ErrUnavailable)
+	require.False(t, r.Publish(&topics.Message{Topic: "t"}))
+	for group := uint32(1); group <= 6; group++ {
+		require.Empty(t, c.applied[group], "what was asked for before is not brought to the wrong group")
+	}
 }

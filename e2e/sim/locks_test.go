@@ -119,7 +119,11 @@ func (c *client) takeLock() {
 	release, end := context.WithTimeout(context.Background(), 5*time.Second)
 	defer end()
 	released, reason, err := router.ReleaseLock(release, c.sess, lockName, token)
-	if err == nil && !released && !life.dead.Load() {
+	switch {
+	case err != nil || life.dead.Load():
+		c.hangUp() // it may hold the lock still, and would be given the same token
+		c.reconnect()
+	case !released:
 		c.w.problem("%s could not release token %d: %s", c.name, token, reason)
 	}
 }

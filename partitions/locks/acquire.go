@@ -31,12 +31,16 @@ type Ask struct {
 
 // Acquire waits until the session holds a lock, and returns its token: at once if it
 // holds it already. It gives up shortly before patience or ctx ends. Errors:
-// ErrNotGranted, ErrEnded, ErrFull, those of Deps.Submit; after each of them the request
+// ErrNotGranted, ErrEnded, ErrFull, ErrNoCluster, those of Deps.Submit; after each of them the request
 // neither holds the lock nor waits for it, or is about to be ended.
 func (s *Service) Acquire(ctx context.Context, session *Session, ask Ask) (token uint64, err error) {
 	r := &pending{
 		service: s, session: session, ask: ask, group: s.deps.GroupOf(ask.Name),
 		req: lock.Request{Session: session.id, ID: s.requests.Add(1), TTLMillis: ask.TTLMillis},
+	}
+	if r.group == 0 {
+		r.decided()
+		return 0, ErrNoCluster
 	}
 	limit, cancel := context.WithTimeout(ctx, max(ask.Patience-s.cfg.Margin, s.cfg.Tick))
 	defer cancel()
@@ -203,7 +207,7 @@ func (r *pending) doom(token uint64) bool {
 // was released.
 func (s *Service) Release(ctx context.Context, session *Session, name string, token uint64) (released bool, reason string, err error) {
 	cmd := command.EncodeLockToken(command.KindUnlock, command.LockToken{Name: name, Token: token})
-	res, err := s.submit(ctx, s.deps.GroupOf(name), cmd)
+	res, err := s.submitFor(ctx, name, cmd)
 	if err != nil {
 		return false, "", fmt.Errorf("release lock: %w", err)
 	}
@@ -215,11 +219,20 @@ func (s *Service) Release(ctx context.Context, session *Session, name string, to
 	return res.Code == 0, res.Reason, nil
 }
 
+// submitFor brings a command to the group of a lock.
+func (s *Service) submitFor(ctx context.Context, name string, cmd command.Raw) (command.Result, error) {
+	group := s.deps.GroupOf(name)
+	if group == 0 {
+		return command.Result{}, ErrNoCluster
+	}
+	return s.submit(ctx, group, cmd)
+}
+
 // Renew begins the lease of a token anew with another duration, in milliseconds, and
 // reports whether the token holds the lock. An error leaves open whether it was renewed.
 func (s *Service) Renew(ctx context.Context, name string, token uint64, ttlMillis int64) (held bool, err error) {
 	m := command.LockToken{Name: name, Token: token, TTLMillis: ttlMillis}
-	res, err := s.submit(ctx, s.deps.GroupOf(name), command.EncodeLockToken(command.KindRenew, m))
+	res, err := s.submitFor(ctx, name, command.EncodeLockToken(command.KindRenew, m))
 	if err != nil {
 		return false, fmt.Errorf("renew lock: %w", err)
 	}

@@ -32,6 +32,8 @@ var (
 	ErrNotGranted = errors.New("the lock was not granted in time")
 	// ErrEnded: the session or its node was ended meanwhile; the request has, too.
 	ErrEnded = errors.New("the request for the lock was ended")
+	// ErrNoCluster: the node does not belong to a cluster yet; nothing was asked for.
+	ErrNoCluster = errors.New("the node does not belong to a cluster yet")
 	// ErrFull: too many wait for the lock.
 	ErrFull = errors.New("too many wait for the lock")
 )
@@ -76,8 +78,8 @@ func DefaultConfig() Config {
 type Deps struct {
 	Logger hclog.Logger
 	Board  *notice.Board
-	// Groups is the number of groups, zero before the node belongs to a cluster; GroupOf
-	// is the group of a lock.
+	// Groups is the number of groups, and GroupOf the group of a lock; both are zero before
+	// the node belongs to a cluster.
 	Groups  func() uint32
 	GroupOf func(name string) uint32
 	// Replica is the local replica of a group, if there is one.

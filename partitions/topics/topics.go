@@ -66,7 +66,8 @@ func DefaultConfig() Config {
 // Deps are the collaborators of a Service. All are required.
 type Deps struct {
 	Logger hclog.Logger
-	// GroupOf is the group of a topic, Leader its best known leader, empty if unknown.
+	// GroupOf is the group of a topic, 0 before the node belongs to a cluster; Leader is a
+	// group's best known leader, empty if unknown.
 	GroupOf func(topic string) uint32
 	Leader  func(group uint32) string
 	// Term is the term in which this node leads a group, if it does.
@@ -140,6 +141,10 @@ func (s *Service) Receive(fn func(*Message)) { s.sink.Store(&fn) }
 // published one after the other on one node keep their order.
 func (s *Service) Publish(m *Message) bool {
 	group := s.deps.GroupOf(m.Topic)
+	if group == 0 {
+		s.lost.Add(1)
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.outboxes[group]

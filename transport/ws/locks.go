@@ -77,7 +77,7 @@ func (c *conn) acquireLock(m *protocol.LockRequest, decided func()) error {
 
 // lockReason is what clients are told about a request that was not granted.
 func lockReason(err error) string {
-	for _, known := range []error{locks.ErrNotGranted, locks.ErrEnded, locks.ErrFull, partitions.ErrUnavailable} {
+	for _, known := range []error{locks.ErrNotGranted, locks.ErrEnded, locks.ErrFull, locks.ErrNoCluster, partitions.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
