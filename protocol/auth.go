@@ -1,5 +1,8 @@
 package protocol
 
+// Version is the version of the protocol that this server speaks.
+const Version = 1
+
 // AuthRequired is AUTH_REQUIRED: the first frame of a server that authenticates.
 type AuthRequired struct{}
 

@@ -2,7 +2,7 @@ package protocol
 
 import (
 	"strings"
-	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // collationOrder lists printable ASCII in the order in which clients collate node
@@ -65,26 +65,34 @@ func printableASCII(s string) bool {
 // CompareText orders texts by UTF-16 code unit, the shorter prefix first, and returns
 // -1, 0 or 1. It is the order of tags and keys in what clients hash.
 func CompareText(a, b string) int {
-	if ascii(a) && ascii(b) {
-		return strings.Compare(a, b)
-	}
-	ua, ub := utf16.Encode([]rune(a)), utf16.Encode([]rune(b))
-	for i := range min(len(ua), len(ub)) {
-		if ua[i] != ub[i] {
-			return sign(ua[i] < ub[i])
+	at := 0
+	for at < len(a) && at < len(b) && a[at] < utf8.RuneSelf && b[at] < utf8.RuneSelf {
+		if a[at] != b[at] {
+			return sign(a[at] < b[at])
 		}
+		at++
 	}
-	if len(ua) != len(ub) {
-		return sign(len(ua) < len(ub))
+	for x, y := a[at:], b[at:]; ; {
+		if x == "" || y == "" {
+			if len(x) != len(y) {
+				return sign(x == "")
+			}
+			return strings.Compare(a, b) // bytes that are not text count alike
+		}
+		r, n := utf8.DecodeRuneInString(x)
+		s, m := utf8.DecodeRuneInString(y)
+		if r != s {
+			return sign(unitRank(r) < unitRank(s))
+		}
+		x, y = x[n:], y[m:]
 	}
-	return strings.Compare(a, b)
 }
 
-func ascii(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return false
-		}
+// unitRank is the place of a character in the order of UTF-16 code units, in which those of
+// two units come before the last ones of one.
+func unitRank(r rune) rune {
+	if r >= 0xe000 && r <= 0xffff {
+		return r + utf8.MaxRune
 	}
-	return true
+	return r
 }

@@ -243,36 +243,6 @@ func TestResultsOfAnAckAreAbsentOrEmpty(t *testing.T) {
 	}
 }
 
-func TestIsPlain(t *testing.T) {
-	for name, tt := range map[string]struct {
-		query, fields any
-		plain         bool
-	}{
-		"empty":           {m{}, nil, true},
-		"nil parts":       {m{"where": nil, "limit": nil}, nil, true},
-		"empty parts":     {m{"where": m{}, "sort": []any{}, "groupBy": []any{}, "aggregations": []any{}}, []any{}, true},
-		"empty sort map":  {m{"sort": m{}}, nil, true},
-		"unknown part":    {m{"note": 1}, nil, true},
-		"where":           {m{"where": m{"a": 1}}, nil, false},
-		"where scalar":    {m{"where": 1}, nil, false},
-		"predicate":       {m{"predicate": m{"op": "eq"}}, nil, false},
-		"sort":            {m{"sort": []any{m{"field": "a"}}}, nil, false},
-		"limit":           {m{"limit": 0}, nil, false},
-		"cursor":          {m{"cursor": "x"}, nil, false},
-		"group":           {m{"groupBy": []any{"a"}}, nil, false},
-		"aggregations":    {m{"aggregations": []any{m{"func": "count"}}}, nil, false},
-		"fields":          {m{}, []any{"a"}, false},
-		"fields in query": {m{"fields": []any{"a"}}, nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			sub := decodeAs[*protocol.QuerySub](t, pack(t, m{"type": "QUERY_SUB", "payload": m{
-				"queryId": "q", "mapName": "m", "query": tt.query, "fields": tt.fields}}))
-			require.Equal(t, tt.plain, sub.IsPlain())
-		})
-	}
-	require.True(t, new(protocol.QuerySub).IsPlain())
-}
-
 func TestFieldsOfTheQueryObjectAreTheFallback(t *testing.T) {
 	decode := func(fields any) []string {
 		return decodeAs[*protocol.QuerySub](t, pack(t, m{"type": "QUERY_SUB", "payload": m{"queryId": "q", "mapName": "m",

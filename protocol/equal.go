@@ -86,3 +86,22 @@ func Fields(raw msgp.Raw) map[string]msgp.Raw {
 	eachMember(raw, func(key string, value []byte) { fields[key] = value })
 	return fields
 }
+
+// eachMember calls fn for the entries of the map at the start of b, up to one that
+// cannot be read.
+func eachMember(b []byte, fn func(key string, value []byte)) {
+	n, b, err := msgp.ReadMapHeaderBytes(b)
+	for range n {
+		if err != nil {
+			return
+		}
+		var key string
+		if key, b, err = keyText(b); err != nil {
+			return
+		}
+		value := b
+		if b, err = skip(b, 1); err == nil {
+			fn(key, value[:len(value)-len(b)])
+		}
+	}
+}

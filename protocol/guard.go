@@ -27,6 +27,10 @@ const inMap = 1 << 31
 // ErrElements.
 func Guard(b []byte) (Shape, error) { return guardWithin(b, fromClient) }
 
+// GuardAnswer is Guard with the bounds of what servers send, which are those of what they
+// store too.
+func GuardAnswer(b []byte) (Shape, error) { return guardWithin(b, fromServer) }
+
 // bounds are those of one frame.
 type bounds struct{ bytes, elements int }
 

@@ -39,6 +39,12 @@ type HTTPQuery struct {
 	Cursor string `wire:"cursor,optional"`
 	// Consistency is empty or ConsistencyLinearizable. It is an extension of this server.
 	Consistency string `wire:"consistency,optional"`
+	// Query is a query object as in QuerySub, which must be met beside Filter; Limit and
+	// Cursor take the place of its own. Keys asks for the keys of the rows too, Explain for
+	// the plan of the answer. All are extensions of this server.
+	Query   msgp.Raw `wire:"query,optional"`
+	Keys    bool     `wire:"keys,optional"`
+	Explain bool     `wire:"explain,optional"`
 }
 
 // HTTPSearch asks for a search.
@@ -82,14 +88,18 @@ type DeltaRecord struct {
 	EventType OpType `wire:"eventType"`
 }
 
-// HTTPQueryResult holds the values of a query in the order of their keys.
+// HTTPQueryResult holds the values of a query in its order, which without one is that of the keys.
 type HTTPQueryResult struct {
 	QueryID string     `wire:"queryId"`
 	Results []msgp.Raw `wire:"results"`
+	// Keys are those of the results, if the query asked for them.
+	Keys []string `wire:"keys,optional"`
 	// HasMore is nil unless the query had a limit.
 	HasMore *bool `wire:"hasMore,optional"`
 	// NextCursor is set when there are more.
 	NextCursor string `wire:"nextCursor,optional"`
+	// Plan is nil unless the query asked for it.
+	Plan *QueryPlan `wire:"plan,optional"`
 }
 
 // HTTPSearchResult holds the hits of a search.

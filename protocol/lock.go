@@ -6,8 +6,9 @@ type LockRequest struct {
 	Name      string `wire:"name"`
 	// TTLMillis is the lease in milliseconds: absent for none, zero is refused.
 	TTLMillis *int64 `wire:"ttl,optional"`
-	// WaitMillis is how long the client waits for the lock; absent for 5 seconds more
-	// than the lease. It is an extension of this server.
+	// WaitMillis is how long the client waits for the answer; absent for 5 seconds more
+	// than the lease, or 5 seconds. Zero asks whether the lock is free, however long that
+	// takes to find out. It is an extension of this server.
 	WaitMillis *int64 `wire:"waitMs,optional"`
 	// FencingToken asks for the renewal of the lease of this token, with TTLMillis. It is
 	// an extension of this server.

@@ -18,6 +18,8 @@ type QuerySub struct {
 	Fields []string
 	// Consistency is empty or ConsistencyLinearizable.
 	Consistency string
+	// Explain asks for the plan of the answer. It is an extension of this server.
+	Explain bool
 }
 
 // Kind implements Message.
@@ -25,17 +27,6 @@ func (*QuerySub) Kind() Kind { return KindQuerySub }
 
 // Correlation is the query id.
 func (m *QuerySub) Correlation() string { return m.QueryID }
-
-// IsPlain reports whether the query asks for all records of the map as they are,
-// in key order: no condition, order, limit, cursor, grouping or projection. Empty
-// ones count as none. It looks at the query object each time.
-func (m *QuerySub) IsPlain() bool {
-	if len(m.Query) == 0 {
-		return len(m.Fields) == 0
-	}
-	plain, _, _ := inspectQuery(m.Query)
-	return plain && len(m.Fields) == 0
-}
 
 // QueryUnsub is QUERY_UNSUB: end a query. It has no answer.
 type QueryUnsub struct {
@@ -73,6 +64,22 @@ type QueryResp struct {
 	Error          string
 	// Code is text here, such as QUERY_SNAPSHOT_OVERFLOW.
 	Code string
+	// Plan is nil unless the query asked for it.
+	Plan *QueryPlan
+}
+
+// QueryPlan says how the rows of a query were found. It is an extension of this server.
+type QueryPlan struct {
+	// Kind is "index", "keys" (the filter names the only keys) or "scan".
+	Kind string
+	// Attribute and IndexType are those of the index, empty without one.
+	Attribute, IndexType string
+	// GroupsScanned and GroupsIndexed count the groups of keys that were looked through and
+	// those read through the index.
+	GroupsScanned, GroupsIndexed int64
+	// Candidates counts the records that were looked at, Matched those of them that the
+	// filter admits. Both are zero for a client that may read only some rows.
+	Candidates, Matched int64
 }
 
 // QueryRow is one record of a query result.

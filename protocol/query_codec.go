@@ -14,13 +14,15 @@ func (m *QuerySub) readBody(r *reader) {
 		case "query":
 			m.Query = f.required(2).raw()
 			var err error
-			if _, inner, err = inspectQuery(m.Query); err != nil {
+			if inner, err = innerFields(m.Query); err != nil {
 				r.fault(err)
 			}
 		case "fields":
 			m.Fields = r.strings()
 		case "consistency":
 			m.Consistency = r.str()
+		case "explain":
+			m.Explain = r.bool()
 		default:
 			r.skip()
 		}
@@ -31,32 +33,19 @@ func (m *QuerySub) readBody(r *reader) {
 	}
 }
 
-// inspectQuery looks into a query object: whether it restricts nothing, and its
-// own list of fields.
-func inspectQuery(query msgp.Raw) (plain bool, inner []string, err error) {
-	plain = true
+// innerFields is the list of fields that a query object has itself.
+func innerFields(query msgp.Raw) (inner []string, err error) {
 	r := reader{b: query}
 	f := r.fields()
 	for f.next() {
-		switch string(f.name) {
-		case "where", "sort", "groupBy", "aggregations":
-			plain = plain && isEmptyContainer(r.b)
-		case "predicate", "limit", "cursor":
-			plain = false
-		case "fields":
+		if string(f.name) == "fields" {
 			inner = r.strings()
-			plain = plain && len(inner) == 0
-			continue
+		} else {
+			r.skip()
 		}
-		r.skip()
 	}
 	f.end()
-	return plain && r.err == nil, inner, r.err
-}
-
-func isEmptyContainer(b []byte) bool {
-	f, _, elements, err := measure(b)
-	return err == nil && (f == formArray || f == formMap) && elements == 0
+	return inner, r.err
 }
 
 func (m *QuerySub) appendFields(o object) object {
@@ -72,6 +61,9 @@ func (m *QuerySub) appendFields(o object) object {
 		o.strings("fields", m.Fields)
 	}
 	o.text("consistency", m.Consistency)
+	if m.Explain {
+		o.bool("explain", true)
+	}
 	return o
 }
 
@@ -95,6 +87,9 @@ func (m *QueryResp) readBody(r *reader) {
 			m.Error = r.str()
 		case "code":
 			m.Code = r.str()
+		case "plan":
+			m.Plan = new(QueryPlan)
+			m.Plan.readFrom(r)
 		default:
 			r.skip()
 		}
@@ -143,7 +138,75 @@ func (m *QueryResp) appendFields(o object) object {
 	}
 	o.text("error", m.Error)
 	o.text("code", m.Code)
+	if m.Plan != nil {
+		o.key("plan")
+		o.buf = m.Plan.appendTo(o.buf)
+	}
 	return o
+}
+
+// counts are the numbers of a plan by their names.
+func (p *QueryPlan) counts() []planCount {
+	return []planCount{
+		{"groupsScanned", &p.GroupsScanned}, {"groupsIndexed", &p.GroupsIndexed}, {"candidates", &p.Candidates}, {"matched", &p.Matched},
+	}
+}
+
+type planCount struct {
+	name  string
+	value *int64
+}
+
+func (p *QueryPlan) readFrom(r *reader) {
+	f := r.fields()
+	for f.next() {
+		switch name := string(f.name); name {
+		case "kind":
+			p.Kind = f.required(0).str()
+		case "index":
+			p.readIndex(r)
+		case "groupsScanned", "groupsIndexed", "candidates", "matched":
+			for _, c := range p.counts() {
+				if c.name == name {
+					*c.value = r.whole(MaxSafeInteger)
+				}
+			}
+		default:
+			r.skip()
+		}
+	}
+	f.end("kind")
+}
+
+func (p *QueryPlan) readIndex(r *reader) {
+	f := r.fields()
+	for f.next() {
+		switch string(f.name) {
+		case "attribute":
+			p.Attribute = f.required(0).str()
+		case "type":
+			p.IndexType = f.required(1).str()
+		default:
+			r.skip()
+		}
+	}
+	f.end("attribute", "type")
+}
+
+func (p *QueryPlan) appendTo(dst []byte) []byte {
+	o := newObject(dst)
+	o.str("kind", p.Kind)
+	if p.Attribute != "" || p.IndexType != "" {
+		o.key("index")
+		inner := newObject(o.buf)
+		inner.str("attribute", p.Attribute)
+		inner.str("type", p.IndexType)
+		o.buf = inner.buf
+	}
+	for _, c := range p.counts() {
+		o.int(c.name, *c.value)
+	}
+	return o.buf
 }
 
 func (m *QueryUpdate) readBody(r *reader) {

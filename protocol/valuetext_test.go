@@ -2,7 +2,9 @@ package protocol_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"strconv"
 	"testing"
 	"unicode/utf8"
 
@@ -49,8 +51,53 @@ func TestABinHashesAsTheMapThatClientsMakeOfIt(t *testing.T) {
 	require.Equal(t, `{"0":7,"1":0,"2":255}`, string(protocol.AppendValueText(nil, bin)))
 }
 
+func TestABinShowsItsBytesInTheOrderOfTheTextOfTheirIndexes(t *testing.T) {
+	for _, n := range []int{0, 1, 9, 10, 11, 100, 101, 1234} {
+		bin, want := make([]byte, n), m{}
+		for i := range bin {
+			bin[i] = byte(i * 7)
+			want[strconv.Itoa(i)] = bin[i]
+		}
+		require.Equal(t, string(protocol.AppendValueText(nil, pack(t, want))), string(protocol.AppendValueText(nil, pack(t, bin))), "%d", n)
+		nested := string(protocol.AppendValueText(nil, pack(t, m{"0": 1, "10": bin, "1233": 2, "a": []any{m{"b": 1}, bin}})))
+		require.Equal(t, string(protocol.AppendValueText(nil, pack(t, m{"0": 1, "10": want, "1233": 2, "a": []any{m{"b": 1}, want}}))), nested, "%d", n)
+	}
+}
+
+func TestTheTextOfALargeValueTakesFewAllocations(t *testing.T) {
+	list := msgp.AppendArrayHeader(nil, 1<<16)
+	for range 1 << 16 {
+		list = append(list, 0x91, 0xa1, 'x')
+	}
+	deep := append(bytes.Repeat([]byte{0x91}, 200), list...)
+	for name, raw := range map[string]msgp.Raw{"bin": msgp.AppendBytes(nil, make([]byte, 1<<16)), "list": list, "deep": deep} {
+		dst := make([]byte, 0, 1<<22)
+		allocs := testing.AllocsPerRun(3, func() { _ = protocol.AppendValueText(dst, raw) })
+		require.Less(t, allocs, 200.0, name)
+	}
+}
+
+func TestTheWorkOfAValueText(t *testing.T) {
+	for _, c := range []struct {
+		raw  msgp.Raw
+		want int
+	}{
+		{nil, 0},
+		{pack(t, "hello"), 6},
+		{pack(t, "a\nb"), 4 + 16},
+		{pack(t, 5), 1 + 16},
+		{pack(t, 0.5), 9 + 16 + 128},
+		{pack(t, []byte{1, 2}), 4 + 4*48},
+		{pack(t, []any{"a", []any{}}), 4},
+		{pack(t, m{"a": "b"}), 5 + 2*256},
+		{append(pack(t, "front"), pack(t, "what does not belong to it")...), 6},
+	} {
+		require.Equal(t, c.want, protocol.ValueTextWork(c.raw), "%x", c.raw)
+	}
+}
+
 // FuzzValueText holds that any guarded value has a text, which for lists and maps is
-// JSON, and that every value without NaN equals itself.
+// JSON and not much longer than its work, and that every value without NaN equals itself.
 func FuzzValueText(f *testing.F) {
 	addFrames(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -62,6 +109,7 @@ func FuzzValueText(f *testing.F) {
 		text := protocol.AppendValueText([]byte("front"), raw)
 		require.True(t, bytes.HasPrefix(text, []byte("front")))
 		text = text[len("front"):]
+		require.LessOrEqual(t, len(text), 4+2*protocol.ValueTextWork(raw))
 		switch msgp.NextType(raw) {
 		case msgp.MapType, msgp.ArrayType, msgp.BinType:
 			if utf8.Valid(text) {
@@ -140,4 +188,14 @@ func TestALeafMadeRecordByRecordIsTheMessage(t *testing.T) {
 	empty, err := protocol.Decode(protocol.NewLeafFrame("m", "872", 0).Frame())
 	require.NoError(t, err)
 	require.Empty(t, empty.(*protocol.SyncRespLeaf).Records)
+}
+
+func TestTextsAreOrderedByUTF16Units(t *testing.T) {
+	ordered := []string{"", "a", "a\x00", "ab", "b", "é", "\ud7ff", "\U00010000", "\U0010ffff", "\ue000", "\ufffd", "\uffff"}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			require.Equal(t, cmp.Compare(i, j), protocol.CompareText("x"+a, "x"+b), "%q %q", a, b)
+		}
+	}
+	require.Equal(t, 1, protocol.CompareText("\xff", "\xfe"), "what is not text has an order too")
 }

@@ -68,6 +68,9 @@ func (t *Tree) Update(i uint16, before, after uint32, keys int, index uint64) {
 	b.Changed = max(b.Changed, index)
 }
 
+// Put makes b bucket number i.
+func (t *Tree) Put(i uint16, b Bucket) { *t.bucket(i) = b }
+
 func (t *Tree) bucket(i uint16) *Bucket {
 	if t.dense != nil {
 		return &t.dense[i]
@@ -89,6 +92,21 @@ func (t *Tree) bucket(i uint16) *Bucket {
 	}
 	t.sparse = nil
 	return &t.dense[i]
+}
+
+// Each calls fn for the buckets that were ever changed, in no order.
+func (t *Tree) Each(fn func(i uint16, b Bucket)) {
+	for i, b := range t.sparse {
+		fn(i, *b)
+	}
+	if t.dense == nil {
+		return
+	}
+	for i, b := range t.dense {
+		if b != (Bucket{}) {
+			fn(uint16(i), b)
+		}
+	}
 }
 
 // AddTo adds the tree's buckets to leaves.
@@ -115,6 +133,9 @@ func (l *Leaves) add(i uint16, b *Bucket) {
 	l.sums[i] += b.Sum
 	l.keys[i] += b.Keys
 }
+
+// Has reports whether there are keys in bucket i.
+func (l *Leaves) Has(i uint16) bool { return l.keys[i] > 0 }
 
 // Add adds other to l.
 func (l *Leaves) Add(other *Leaves) {
