@@ -27,12 +27,17 @@ const (
 
 	SectionLocks    Section = 10 // locks that are held, key: name
 	SectionGateways Section = 11 // nodes whose connections hold locks or wait for them, key: run of the node
-	SectionSettled  Section = 12 // outcomes of commands for locks and counters
+	SectionSettled  Section = 12 // outcomes of commands for locks
 	SectionFences   Section = 13 // the greatest token of a lock that has written, key: name
 	SectionCounters Section = 14 // counters, key: name
+	SectionAdded    Section = 15 // outcomes of additions to counters
+
+	// SectionLeaves is the hash trees of the maps, key: map name, kind, bucket. They
+	// follow from records and sets, and are no part of Mark.Digest.
+	SectionLeaves Section = 20
 
 	// Sections is above every section.
-	Sections = 15
+	Sections = 22
 )
 
 // The greatest lengths of Key.Bytes and Item.Value that a Store takes.
@@ -148,4 +153,5 @@ var sectionNames = [...]string{
 	SectionRecords: "records", SectionDedup: "dedup", SectionSystem: "system", SectionSets: "sets", SectionTags: "tags",
 	SectionRemoved: "removed", SectionKeys: "keys", SectionGraves: "graves", SectionGroup: "group",
 	SectionLocks: "locks", SectionGateways: "gateways", SectionSettled: "settled", SectionFences: "fences", SectionCounters: "counters",
+	SectionAdded: "added", SectionLeaves: "leaves",
 }

@@ -49,3 +49,57 @@ func benchmarkWrite(b *testing.B, size int) {
 		write(size)
 	}
 }
+
+// BenchmarkScan measures what one record of a scan costs, beside a bare cursor over the
+// same pages.
+func BenchmarkScan(b *testing.B) {
+	const keys = 200_000
+	s, err := Open(Config{Path: b.TempDir() + "/db", JournalBytes: 1}, deps())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	items := make([]storage.Item, keys)
+	for i := range items {
+		key := fmt.Sprintf("\x05todoskey-%06d", i)
+		items[i] = storage.Item{Key: storage.Key{Section: storage.SectionRecords, Bytes: key}, Value: make([]byte, 350)}
+	}
+	write := func(items []storage.Item) {
+		if err := s.Write([]storage.Batch{{Items: items, Mark: storage.Mark{Index: 1}}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	write(items)
+	write(items[:1])
+	for s.views.Load().latest.frozen != nil {
+		write(items[:1])
+	}
+	r, err := s.NewReader()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	b.Run("scan", func(b *testing.B) {
+		b.ReportAllocs()
+		for n := 0; n < b.N; {
+			err := r.Scan(0, storage.SectionRecords, "", "", func(string, []byte) bool { n++; return n < b.N })
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("cursor", func(b *testing.B) {
+		touched := 0
+		for n := 0; n < b.N; {
+			bucket, err := r.(*reader).current(0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := bucket.b.Cursor()
+			for key, value := c.First(); key != nil && n < b.N; key, value = c.Next() {
+				n++
+				touched += int(value[len(value)-1])
+			}
+		}
+	})
+}

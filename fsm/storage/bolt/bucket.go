@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -96,11 +97,31 @@ func (b bucket) get(key []byte) ([]byte, error) {
 	if b.b == nil {
 		return nil, nil
 	}
-	stored := b.b.Get(key)
-	if stored == nil {
-		return nil, nil
+	c := b.b.Cursor()
+	found, stored := c.Seek(key)
+	if bytes.Equal(found, key) {
+		return b.open(key, stored)
 	}
-	return b.open(key, stored)
+	return nil, b.checkGap(c, found, stored)
+}
+
+// checkGap checks the items on both sides of the place where a key is missing: if the
+// key is there but damaged, it is one of them, because the order of the others holds.
+func (b bucket) checkGap(c *bbolt.Cursor, next, stored []byte) error {
+	var before, value []byte
+	if next == nil {
+		before, value = c.Last()
+	} else {
+		if _, err := b.open(next, stored); err != nil {
+			return err
+		}
+		before, value = c.Prev()
+	}
+	if before == nil {
+		return nil
+	}
+	_, err := b.open(before, value)
+	return err
 }
 
 func (b bucket) put(key, value []byte) error {
@@ -122,11 +143,25 @@ func (b bucket) seal(dst, key, value []byte) []byte {
 }
 
 func (b bucket) checksum(key, value []byte) uint32 {
-	var length [4]byte
-	binary.LittleEndian.PutUint32(length[:], uint32(len(key)))
-	sum := crc32.Update(b.seed, castagnoli, length[:])
+	sum := crc32.Update(b.seed, castagnoli, lengthOf(key))
 	sum = crc32.Update(sum, castagnoli, key)
 	return crc32.Update(sum, castagnoli, value)
+}
+
+// lengths holds the encoded lengths of common keys, so that a checksum needs no memory.
+var lengths = func() (encoded []byte) {
+	for n := range uint32(512) {
+		encoded = binary.LittleEndian.AppendUint32(encoded, n)
+	}
+	return encoded
+}()
+
+// lengthOf is the length of key as four bytes. They must not be changed.
+func lengthOf(key []byte) []byte {
+	if at := 4 * len(key); at < len(lengths) {
+		return lengths[at : at+4]
+	}
+	return binary.LittleEndian.AppendUint32(nil, uint32(len(key)))
 }
 
 // putItems stores items; a nil value deletes.

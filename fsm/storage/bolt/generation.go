@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 
@@ -27,8 +29,12 @@ func currentGeneration(tx *bbolt.Tx, group uint32) (uint64, storage.Mark, error)
 	if len(stored) < 8 {
 		return 0, storage.Mark{}, fmt.Errorf("generation of group %d: %w", group, storage.ErrCorrupt)
 	}
+	generation := binary.BigEndian.Uint64(stored)
+	if broken, err := marked(tx, brokenPrefix, generationName(group, generation)); broken || err != nil {
+		return 0, storage.Mark{}, cmp.Or(err, fmt.Errorf("journal over group %d was damaged: %w", group, storage.ErrCorrupt))
+	}
 	mark, err := storage.DecodeMark(stored[8:])
-	return binary.BigEndian.Uint64(stored), mark, err
+	return generation, mark, err
 }
 
 // setCurrent makes a generation the current one, with the mark of the group.
@@ -74,6 +80,63 @@ func newGeneration(tx *bbolt.Tx, group uint32) (uint64, error) {
 	}
 	_, err = tx.CreateBucket(generationName(group, generation))
 	return generation, err
+}
+
+// quarantinePrefix begins the keys in storeBucket that name generations which are
+// damaged: they are never emptied, because what they refer to may be in use elsewhere.
+const quarantinePrefix = "quarantine/"
+
+// brokenPrefix begins the keys in storeBucket that name generations which lack what a
+// damaged journal held.
+const brokenPrefix = "broken/"
+
+// Quarantine keeps what the store has of a group from being removed when it is replaced:
+// it is damaged. Its space is not used again.
+func (s *Store) Quarantine(group uint32) error {
+	return s.update("quarantine", func(tx *bbolt.Tx) error {
+		b := openBucket(tx, storeBucket)
+		prefix := fmt.Appendf(nil, "%s%08x/", generationPrefix, group)
+		c := tx.Cursor()
+		var names [][]byte
+		for name, _ := c.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = c.Next() {
+			names = append(names, append([]byte(quarantinePrefix), name...))
+		}
+		for _, name := range names {
+			if err := b.put(name, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Quarantined is how many states of each group were set aside by Quarantine and take
+// space in the file; groups without one are left out. It blocks for one look into the
+// file. Errors: those of reading it.
+func (s *Store) Quarantined() (map[uint32]int, error) {
+	count := map[uint32]int{}
+	err := s.view(func(tx *bbolt.Tx) error {
+		prefix := []byte(quarantinePrefix + generationPrefix)
+		c := tx.Bucket(storeBucket).Cursor()
+		for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
+			var group uint32
+			if _, err := fmt.Sscanf(string(key[len(prefix):]), "%08x/", &group); err != nil {
+				return fmt.Errorf("quarantine of %q: %w", key, storage.ErrCorrupt)
+			}
+			count[group]++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list what is set aside: %w", err)
+	}
+	return count, nil
+}
+
+// marked reports whether a generation is listed in storeBucket under prefix.
+func marked(tx *bbolt.Tx, prefix string, name []byte) (bool, error) {
+	value, err := openBucket(tx, storeBucket).get(append([]byte(prefix), name...))
+	return value != nil, err
 }
 
 // replacer fills a new generation.

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -137,9 +138,13 @@ func journalName(number uint64) []byte { return fmt.Appendf(nil, "%s%016x", jour
 // load reads the layers of the file. There are two if the merge of the older one had
 // not ended; merging an item again changes nothing.
 func (s *Store) load(tx *bbolt.Tx) error {
+	base, err := journalBase(tx)
+	if err != nil {
+		return err
+	}
 	var layers []*layer
 	c := tx.Cursor()
-	for name, _ := c.Seek([]byte(journalPrefix)); strings.HasPrefix(string(name), journalPrefix); name, _ = c.Next() {
+	for name, _ := c.Seek(journalName(base)); strings.HasPrefix(string(name), journalPrefix); name, _ = c.Next() {
 		l, err := loadLayer(tx, name)
 		if err != nil {
 			return err
@@ -153,7 +158,7 @@ func (s *Store) load(tx *bbolt.Tx) error {
 	v := &view{sequence: n}
 	switch len(layers) {
 	case 0:
-		v.active = newLayer(1)
+		v.active = newLayer(base)
 	case 1:
 		v.active = layers[0]
 	case 2:
@@ -181,19 +186,22 @@ func loadLayer(tx *bbolt.Tx, name []byte) (*layer, error) {
 		return l.replay(tx, slices.Clone(encoded))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("journal %q: %w", name, err)
+		return nil, fmt.Errorf("%w: %q: %w", errJournal, name, err)
 	}
 	return l, nil
 }
 
 // replay takes over the items of a chunk, unless its group's state was replaced or
-// dropped since.
+// dropped since, or is damaged anyway.
 func (l *layer) replay(tx *bbolt.Tx, encoded []byte) error {
 	c, err := decodeChunk(encoded)
 	if err != nil {
 		return err
 	}
 	generation, _, err := currentGeneration(tx, c.group)
+	if errors.Is(err, storage.ErrCorrupt) {
+		return nil
+	}
 	if err != nil || generation != c.generation {
 		return err
 	}

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/fsm/storage"
@@ -38,11 +39,10 @@ func (r *reader) Scan(group uint32, section storage.Section, prefix, from string
 }
 
 // source is one layer in a scan: next pulls its items in key order, and head is the
-// one pulled last unless ok is false.
+// one pulled last.
 type source struct {
 	next func() (item storage.Item, ok bool, err error)
 	head storage.Item
-	ok   bool
 	// fresh tells that head was not shown yet.
 	fresh bool
 }
@@ -50,6 +50,7 @@ type source struct {
 // merged walks layers as one: of several items with a key, it shows the one of the
 // first source, and of deleted ones none.
 type merged struct {
+	// sources are those that have not ended, newer layers first.
 	sources []*source
 	item    storage.Item
 	err     error
@@ -57,25 +58,23 @@ type merged struct {
 
 // step moves to the next item. It returns false at the end, and when err is set.
 func (m *merged) step() bool {
-	for {
-		var least *source
-		for _, s := range m.sources {
-			if !s.fresh {
-				if s.head, s.ok, m.err = s.next(); m.err != nil {
-					return false
-				}
-				s.fresh = true
+	for m.pull() {
+		if len(m.sources) == 1 {
+			s := m.sources[0]
+			if m.item, s.fresh = s.head, false; m.item.Value != nil {
+				return true
 			}
-			if s.ok && (least == nil || before(s.head.Key, least.head.Key)) {
+			continue
+		}
+		least := m.sources[0]
+		for _, s := range m.sources[1:] {
+			if before(s.head.Key, least.head.Key) {
 				least = s
 			}
 		}
-		if least == nil {
-			return false
-		}
-		m.item = least.head
+		m.item, least.fresh = least.head, false
 		for _, s := range m.sources {
-			if s.ok && s.head.Key == m.item.Key {
+			if s != least && s.head.Key == m.item.Key {
 				s.fresh = false
 			}
 		}
@@ -83,6 +82,28 @@ func (m *merged) step() bool {
 			return true
 		}
 	}
+	return false
+}
+
+// pull makes every head fresh and lets go of the sources that ended. It returns false
+// when none is left, and when err is set.
+func (m *merged) pull() bool {
+	for i := 0; i < len(m.sources); {
+		s, ok := m.sources[i], true
+		if !s.fresh {
+			s.head, ok, m.err = s.next()
+			s.fresh = true
+		}
+		switch {
+		case m.err != nil:
+			return false
+		case ok:
+			i++
+		default:
+			m.sources = slices.Delete(m.sources, i, i+1)
+		}
+	}
+	return len(m.sources) > 0
 }
 
 // layerItems pulls the items of a layer that lie within a prefix, from first on.
@@ -117,6 +138,7 @@ func bucketItems(b bucket, within, first storage.Key) func() (storage.Item, bool
 	c := b.b.Cursor()
 	prefix := appendKey(nil, within)
 	started := false
+	var keys texts
 	return func() (storage.Item, bool, error) {
 		var key, stored []byte
 		if started {
@@ -129,6 +151,23 @@ func bucketItems(b bucket, within, first storage.Key) func() (storage.Item, bool
 			return storage.Item{}, false, nil
 		}
 		value, err := b.open(key, stored)
-		return storage.Item{Key: storage.Key{Section: storage.Section(key[0]), Bytes: string(key[1:])}, Value: value}, err == nil, err
+		return storage.Item{Key: storage.Key{Section: storage.Section(key[0]), Bytes: keys.text(key[1:])}, Value: value}, err == nil, err
 	}
+}
+
+// textBlock is how many bytes of keys are allocated at a time, and so the most that a
+// caller who keeps one key keeps alive.
+const textBlock = 2048
+
+// texts makes strings that share allocations. The zero value is ready to use.
+type texts struct{ block strings.Builder }
+
+func (t *texts) text(b []byte) string {
+	if t.block.Cap()-t.block.Len() < len(b) {
+		t.block.Reset()
+		t.block.Grow(max(textBlock, len(b)))
+	}
+	start := t.block.Len()
+	t.block.Write(b)
+	return t.block.String()[start:]
 }

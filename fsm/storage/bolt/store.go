@@ -41,6 +41,9 @@ const DefaultJournalBytes = 32 << 20
 // Deps are what a Store works with.
 type Deps struct {
 	Logger hclog.Logger
+	// around, unless nil, carries out every commit: a test looks at the file before and
+	// after it.
+	around func(op string, commit func() error) error
 }
 
 // Store implements storage.Store in a bbolt file. It owns a goroutine, which
@@ -49,6 +52,7 @@ type Store struct {
 	db           *bbolt.DB
 	logger       hclog.Logger
 	journalBytes int
+	around       func(op string, commit func() error) error // Deps.around
 	// views change in the transactions that change what Readers see.
 	views atomic.Pointer[views]
 
@@ -96,12 +100,13 @@ func openStore(cfg Config, deps Deps, file openFile) (*Store, error) {
 	if strconv.IntSize == 64 {
 		opts.InitialMmapSize = mmapSize
 	}
-	db, err := bbolt.Open(cfg.Path, fileMode, opts)
+	db, err := openDB(cfg.Path, opts)
 	if err != nil {
 		return nil, classify(err)
 	}
 	s := &Store{
 		db: db, logger: deps.Logger.Named("store"), journalBytes: cmp.Or(cfg.JournalBytes, DefaultJournalBytes),
+		around:  deps.around,
 		loading: map[string]bool{}, sweep: make(chan struct{}, 1),
 	}
 	if err := s.prepare(filepath.Dir(cfg.Path)); err != nil {
@@ -110,6 +115,60 @@ func openStore(cfg Config, deps Deps, file openFile) (*Store, error) {
 	s.sweeper.Go(s.runSweeper)
 	s.wakeSweeper()
 	return s, nil
+}
+
+// openDB opens bbolt's file. It finds its free pages by walking over all others, and
+// panics when it meets damage there.
+func openDB(path string, opts *bbolt.Options) (db *bbolt.DB, err error) {
+	var opened *os.File
+	file := opts.OpenFile
+	opts.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := file(name, flag, mode)
+		opened = f
+		return f, err
+	}
+	if err := createFile(path); err != nil {
+		return nil, err
+	}
+	if err := checkPages(path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			// bbolt did not get to closing it, which gives the lock back.
+			err = errors.Join(fmt.Errorf("%w: %v", storage.ErrCorrupt, p), opened.Close())
+		}
+	}()
+	defer faultsPanic()()
+	return bbolt.Open(path, fileMode, opts)
+}
+
+// newSuffix ends the name of a file that is not a store yet.
+const newSuffix = ".new"
+
+// createFile makes bbolt's file at path, unless there is something. It gets its name when
+// its first pages are on disk: what a power cut leaves of them could not be told from a
+// store that is damaged.
+func createFile(path string) error {
+	name := path + newSuffix
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	db, err := bbolt.Open(name, fileMode, &bbolt.Options{Timeout: lockTimeout})
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	// Unlike a renaming, a link replaces nothing; not every file system has links.
+	if err := os.Link(name, path); err != nil && !errors.Is(err, os.ErrExist) {
+		return os.Rename(name, path)
+	}
+	return os.Remove(name)
 }
 
 // prepare checks the format, and makes a new file in dir a store.
@@ -124,6 +183,9 @@ func (s *Store) prepare(dir string) error {
 	}
 	if err == nil {
 		err = s.view(s.load)
+	}
+	if errors.Is(err, errJournal) {
+		err = s.setJournalsAside(err)
 	}
 	if err != nil {
 		return err
@@ -220,7 +282,7 @@ func (s *Store) update(op string, fn func(*bbolt.Tx) error) error {
 	if err := s.failure(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	err := classify(s.tryUpdate(fn))
+	err := classify(s.tryUpdate(op, fn))
 	switch {
 	case err == nil:
 		return nil
@@ -231,9 +293,12 @@ func (s *Store) update(op string, fn func(*bbolt.Tx) error) error {
 	}
 }
 
-func (s *Store) tryUpdate(fn func(*bbolt.Tx) error) (err error) {
+func (s *Store) tryUpdate(op string, fn func(*bbolt.Tx) error) (err error) {
 	defer faultsPanic()()
 	defer guard(&err, nil)
+	if s.around != nil {
+		return s.around(op, func() error { return s.db.Update(fn) })
+	}
 	return s.db.Update(fn)
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.etcd.io/bbolt"
@@ -89,12 +90,17 @@ func shrink(tx *bbolt.Tx, name []byte) error {
 // filled; nil if there is none.
 func (s *Store) abandoned(tx *bbolt.Tx) ([]byte, error) {
 	live := map[string]bool{}
+	var damaged []string
 	err := tx.Bucket(groupsBucket).ForEach(func(key, _ []byte) error {
 		if len(key) != 4 {
 			return fmt.Errorf("group %x: %w", key, storage.ErrCorrupt)
 		}
 		group := binary.BigEndian.Uint32(key)
 		generation, _, err := currentGeneration(tx, group)
+		if errors.Is(err, storage.ErrCorrupt) {
+			damaged = append(damaged, fmt.Sprintf("%s%08x/", generationPrefix, group))
+			return nil
+		}
 		live[string(generationName(group, generation))] = true
 		return err
 	})
@@ -105,7 +111,17 @@ func (s *Store) abandoned(tx *bbolt.Tx) ([]byte, error) {
 	defer s.mu.Unlock()
 	c := tx.Cursor()
 	for name, _ := c.Seek([]byte(generationPrefix)); strings.HasPrefix(string(name), generationPrefix); name, _ = c.Next() {
-		if !live[string(name)] && !s.loading[string(name)] {
+		if live[string(name)] || s.loading[string(name)] {
+			continue
+		}
+		if slices.ContainsFunc(damaged, func(prefix string) bool { return strings.HasPrefix(string(name), prefix) }) {
+			continue
+		}
+		kept, err := marked(tx, quarantinePrefix, name)
+		if err != nil {
+			return nil, err
+		}
+		if !kept {
 			return append([]byte{}, name...), nil
 		}
 	}

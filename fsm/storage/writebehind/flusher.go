@@ -48,11 +48,13 @@ type Config struct {
 	// most of one group in a transaction, single larger batches excepted. At a
 	// quarter of it the flush does not wait for the tick.
 	Capacity int
+	// CapacityBytes is the same in bytes, whichever is reached first.
+	CapacityBytes int
 }
 
-// DefaultConfig is 1 s, 100 items, 10,000 items.
+// DefaultConfig is 1 s, 100 items, 10,000 items or 32 MiB.
 func DefaultConfig() Config {
-	return Config{Interval: time.Second, BatchSize: 100, Capacity: 10_000}
+	return Config{Interval: time.Second, BatchSize: 100, Capacity: 10_000, CapacityBytes: 32 << 20}
 }
 
 // Validate reports every setting that is not positive.
@@ -66,6 +68,9 @@ func (c Config) Validate() error {
 	}
 	if c.Capacity <= 0 {
 		errs = append(errs, fmt.Errorf("capacity %d is not positive", c.Capacity))
+	}
+	if c.CapacityBytes <= 0 {
+		errs = append(errs, fmt.Errorf("capacity of %d bytes is not positive", c.CapacityBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -94,8 +99,10 @@ type Source interface {
 	Written(cuts int)
 	// Flushed is the mark of the state in the store.
 	Flushed() storage.Mark
-	// Pending is the number of items in the open batch and the sealed ones.
+	// Pending is the number of items in the open batch and the sealed ones, PendingBytes
+	// what they take in memory.
 	Pending() int
+	PendingBytes() int
 }
 
 // Flusher is the write-behind of one node. All methods are safe for concurrent
@@ -203,7 +210,20 @@ func (f *Flusher) Notify(sealed bool) {
 }
 
 // crowded reports whether so much is dirty that the tick is not waited for.
-func (f *Flusher) crowded() bool { return f.Pending() >= f.cfg.Capacity/4 }
+func (f *Flusher) crowded() bool { return f.filled(4) }
+
+// filled reports whether the dirty items have reached a fraction of the capacity.
+func (f *Flusher) filled(fraction int) bool {
+	return f.Pending() >= f.cfg.Capacity/fraction || f.pendingBytes() >= f.cfg.CapacityBytes/fraction
+}
+
+func (f *Flusher) pendingBytes() int {
+	n := 0
+	for _, s := range *f.sources.Load() {
+		n += s.PendingBytes()
+	}
+	return n
+}
 
 // Pending is the number of dirty items of all groups.
 func (f *Flusher) Pending() int {
@@ -216,7 +236,7 @@ func (f *Flusher) Pending() int {
 
 // Full reports whether dirty items have reached the capacity: new proposals
 // should wait.
-func (f *Flusher) Full() bool { return f.Pending() >= f.cfg.Capacity }
+func (f *Flusher) Full() bool { return f.filled(1) }
 
 // WaitBelowCapacity blocks while the Flusher is full. It returns nil when it is
 // not, the failure of the store, or the context's error.

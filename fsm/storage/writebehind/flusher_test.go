@@ -95,6 +95,9 @@ func (s *fakeSource) Flushed() storage.Mark {
 	return s.flushed
 }
 
+// PendingBytes says that an item is of 1000 bytes.
+func (s *fakeSource) PendingBytes() int { return 1000 * s.Pending() }
+
 func (s *fakeSource) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +259,7 @@ func TestWhatWaitsIsWrittenInOrderTogetherUpToTheCapacity(t *testing.T) {
 
 func TestProposersWaitWhileTheBufferIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 100, Capacity: 3}, 1)
+		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 100, Capacity: 3, CapacityBytes: 1 << 20}, 1)
 		b.store.delay = 10 * time.Second
 		for range 3 {
 			b.sources[0].change()
@@ -285,7 +288,7 @@ func TestProposersWaitWhileTheBufferIsFull(t *testing.T) {
 
 func TestFlushThroughReturnsWhenTheIndexIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 1, Capacity: 100}, 2)
+		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 1, Capacity: 100, CapacityBytes: 1 << 20}, 2)
 		s := b.sources[1]
 		for range 5 {
 			s.change()
@@ -307,7 +310,7 @@ func TestFlushThroughReturnsWhenTheIndexIsDurable(t *testing.T) {
 
 func TestAFailedWriteIsNotRepeatedAndFailsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.Config{Interval: time.Second, BatchSize: 1, Capacity: 1}, 1)
+		b := start(t, writebehind.Config{Interval: time.Second, BatchSize: 1, Capacity: 1, CapacityBytes: 1 << 20}, 1)
 		b.store.err = errors.New("disk on fire")
 		b.sources[0].change()
 		waiting := make(chan error)
@@ -397,7 +400,7 @@ func TestExclusiveKeepsFlushesOut(t *testing.T) {
 
 func TestProposersGoOnWhenDirtyItemsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 100, Capacity: 2}, 2)
+		b := start(t, writebehind.Config{Interval: time.Hour, BatchSize: 100, Capacity: 2, CapacityBytes: 1 << 20}, 2)
 		wait := func() chan error {
 			b.sources[0].change()
 			b.sources[1].change()
