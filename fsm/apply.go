@@ -37,6 +37,8 @@ func (m *Machine) Apply(entries []Entry) ([][]command.Result, error) {
 	if len(r.changes) > 0 {
 		m.onChange(&Changes{Group: m.group, Index: r.through, List: r.changes})
 	}
+	index, _ := m.Applied()
+	m.published.Store(index)
 	return results, err
 }
 
@@ -102,7 +104,7 @@ func (r *run) applyLocked(entries []Entry) ([][]command.Result, error) {
 		list, err := r.applyEntry(e)
 		if err != nil {
 			r.changes = r.changes[:complete]
-			m.stopLocked(fmt.Errorf("entry %d of term %d: %w", e.Index, e.Term, err))
+			m.stopLocked(fmt.Errorf("entry %d of term %d: %w", e.Index, e.Term, m.noticed(err)))
 			return results, fmt.Errorf("apply: %w", m.err)
 		}
 		results = append(results, list)

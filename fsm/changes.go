@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"github.com/tinylib/msgp/msgp"
+
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
 )
@@ -35,8 +37,10 @@ type Change struct {
 	// Removed the tag of one that it lost. They are set for changes of sets only.
 	Added   *protocol.ORRecord
 	Removed string
-	// Existed reports whether a live record was there before. Expiry is not judged.
+	// Existed reports whether a live record was there before, and Old is its value. Expiry
+	// is not judged.
 	Existed bool
+	Old     msgp.Raw
 	// Origin names the connection that wrote, if any.
 	Origin string
 }

@@ -41,6 +41,17 @@ func applyTablePut(r *run, c command.Raw) (command.Result, error) {
 	})
 }
 
+func applyDocumentPut(r *run, c command.Raw) (command.Result, error) {
+	base, d, err := command.DecodeDocumentPut(c)
+	if err != nil {
+		return command.Result{}, err
+	}
+	next, refusal := r.cluster.PutDocument(base, d)
+	return r.document(next, refusal, system.DocumentKey(d.Name), func(s *system.State) []byte {
+		return system.AppendDocument(nil, s.Document(d.Name))
+	})
+}
+
 // document stores the cluster document under key as it is in next, unless the
 // proposal was refused or changed nothing.
 func (r *run) document(next *system.State, refusal *system.Refusal, key string, encode func(*system.State) []byte,

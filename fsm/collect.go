@@ -78,7 +78,7 @@ func (r *run) forgetRecord(g grave) error {
 		return err
 	}
 	r.set(c, nil)
-	r.machine.trees.of(g.mapName, merkle.Records).Update(merkle.BucketOf(g.name), rec.item, 0, -1, r.mark.Index)
+	r.machine.trees.update(g.mapName, merkle.Records, merkle.BucketOf(g.name), rec.item, 0, -1, r.mark.Index)
 	return r.unlist(nameKey(g.mapName, g.name))
 }
 

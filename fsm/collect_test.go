@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 )
@@ -112,5 +113,59 @@ func TestTombstonesReachAPlateau(t *testing.T) {
 	early, late := slices.Max(levels[10:30]), slices.Max(levels[40:])
 	if late > early*11/10 {
 		t.Errorf("the state took %d bytes and later %d", early, late)
+	}
+}
+
+// TestTreesOfMapsThatAreOverAreForgotten uses each map for a while, as sessions with maps of
+// their own do.
+func TestTreesOfMapsThatAreOverAreForgotten(t *testing.T) {
+	r := newRig(t, 1)
+	leaves := func() (n int) {
+		r.flush()
+		reader, err := r.store.NewReader()
+		r.must(err)
+		defer reader.Close()
+		r.must(reader.Scan(1, storage.SectionLeaves, "", "\x00", func(string, []byte) bool { n++; return true }))
+		return n
+	}
+	index := uint64(0)
+	for round := range int64(20) {
+		name, at, gone := fmt.Sprint("session", round), ts(10*round, 0), ts(10*round, 1)
+		r.apply(
+			entry(index+1, at, put(name, "a", "v", at), put(name, "b", "v", at), orAdd(name, "c", "v", at)),
+			entry(index+2, gone, put(name, "a", "", gone), put(name, "b", "", gone), orRemove(name, "c", at.String())),
+		)
+		if round%3 == 0 {
+			leaves() // stored, or not, before it is forgotten
+		}
+		r.apply(entry(index+3, ts(10*round+9, 0), r.collect(10*round-5, 1000)))
+		index += 3
+	}
+	names := []string{"session18", "session19"}
+	if n := leaves(); n != 3 {
+		t.Errorf("%d leaves are stored", n)
+	}
+	if got := r.machine.MapNames(); !slices.Equal(got, names[1:]) {
+		t.Errorf("maps %q", got)
+	}
+	want := r.dump(names...)
+	if got := r.crash().dump(names...); got != want {
+		t.Errorf("reopened:\n%s\nwant\n%s", got, want)
+	}
+
+	// A map that comes back between two cuts begins again.
+	r = r.crash()
+	again := ts(1000, 0)
+	r.apply(
+		entry(index+1, ts(999, 0), r.collect(900, 1000)),
+		entry(index+2, again, put("session19", "a", "again", again)),
+	)
+	if n := leaves(); n != 2 { // of the records; that of the sets is over
+		t.Errorf("%d leaves are stored of a map that came back", n)
+	}
+	want = r.dump("session19")
+	r = r.crash()
+	if got := r.dump("session19"); got != want {
+		t.Errorf("reopened:\n%s\nwant\n%s", got, want)
 	}
 }

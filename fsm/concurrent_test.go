@@ -17,7 +17,7 @@ import (
 )
 
 func fastFlusher(c *writebehind.Config, m *fsm.Config) {
-	c.Interval, c.BatchSize, m.CacheBytes = time.Millisecond, 3, 2000
+	c.Interval, c.BatchSize, m.Budget = time.Millisecond, 3, fsm.NewBudget(2000)
 }
 
 // generation writes its number into all keys of a map, so that a torn view shows

@@ -18,11 +18,22 @@ const counterFormat = 1
 // maxCounterBytes bounds a stored counter, and with it the frame that shows it.
 const maxCounterBytes = 1 << 20
 
-// ServerCell is the writer of what CounterAdd adds. Clients cannot raise it.
-const ServerCell = "$sys/adds"
+// serverCell is the writer of what CounterAdd adds in a life of the cluster, and in none
+// when life is empty. Clients keep the greater total of every writer that they heard of.
+// In a life that begins with less than the one before, as after a restore, totals of the
+// same writer would come twice, and hide additions from them.
+func serverCell(life string) string {
+	if life == "" {
+		return "$sys/adds"
+	}
+	return "$sys/adds/" + life
+}
 
 // reasonCounter refuses a counter that grows too large.
 const reasonCounter = "counter has too many writers or is too large"
+
+// reasonReused refuses an addition under the id of another one.
+const reasonReused = "the id was used for another addition"
 
 // applyCounterMerge raises the cells of a counter to those of a writer's state, by the
 // merge of PN counters (M. Shapiro et al., "A comprehensive study of Convergent and
@@ -36,18 +47,19 @@ func applyCounterMerge(r *run, c command.Raw) (command.Result, error) {
 	if err != nil {
 		return command.Result{}, err
 	}
-	merged := mergeCells(cells, m.Cells)
+	merged := mergeCells(cells, m.Cells, serverCell(m.Life))
 	if cell.value != nil && slices.Equal(merged, cells) {
 		return r.unchanged(), nil
 	}
 	return r.saveCounter(m.Name, cell, merged), nil
 }
 
-// mergeCells is the union of two lists of cells with the greater totals of each writer.
-func mergeCells(cells, others []command.Cell) []command.Cell {
+// mergeCells is the union of two lists of cells with the greater totals of each writer,
+// except those of own, which stay.
+func mergeCells(cells, others []command.Cell, own string) []command.Cell {
 	merged := slices.Clone(cells)
 	for _, other := range others {
-		if other.Writer == ServerCell {
+		if other.Writer == own {
 			continue
 		}
 		at, found := findCell(merged, other.Writer)
@@ -65,14 +77,23 @@ func findCell(cells []command.Cell, writer string) (at int, found bool) {
 	return slices.BinarySearchFunc(cells, writer, func(c command.Cell, w string) int { return strings.Compare(c.Writer, w) })
 }
 
-// applyCounterAdd adds to the server's own cell of a counter, once per dedup id.
+// applyCounterAdd adds to the cell of the cluster's life in a counter, once per dedup id. Since
+// the second version, another addition under the id is refused, and outcomes are kept by age.
 func applyCounterAdd(r *run, c command.Raw) (command.Result, error) {
 	m, err := command.DecodeCounterAdd(c)
 	if err != nil {
 		return command.Result{}, err
 	}
-	settled, id := &r.machine.settled, outcomeID("add "+m.Dedup)
-	if res, repeated := settled.find(id); repeated {
+	added, id := &r.machine.added, outcomeID(m.Dedup)
+	o := outcome{}
+	if c.Version >= command.ComparedAddVersion {
+		o.content = outcomeID(fmt.Sprintf("%q %x", m.Name, math.Float64bits(m.Delta)))
+		o.millis = r.entry.Stamp.Millis
+	}
+	if res, repeated := added.find(id); repeated {
+		if o.content != (outcome{}).content && added.differs(id, o.content) {
+			return r.refused(protocol.CodeStale, reasonReused), nil
+		}
 		return res, nil
 	}
 	cell, cells, err := r.counter(m.Name)
@@ -80,9 +101,10 @@ func applyCounterAdd(r *run, c command.Raw) (command.Result, error) {
 		return command.Result{}, err
 	}
 	cells = slices.Clone(cells)
-	at, found := findCell(cells, ServerCell)
+	own := serverCell(m.Life)
+	at, found := findCell(cells, own)
 	if !found {
-		cells = slices.Insert(cells, at, command.Cell{Writer: ServerCell})
+		cells = slices.Insert(cells, at, command.Cell{Writer: own})
 	}
 	cells[at].Positive += max(m.Delta, 0)
 	cells[at].Negative += max(-m.Delta, 0)
@@ -94,7 +116,8 @@ func applyCounterAdd(r *run, c command.Raw) (command.Result, error) {
 	if res.Code == 0 {
 		res.Value = command.EncodeTotal(total)
 	}
-	return res, r.remember(settled, id, res)
+	o.Result = res
+	return res, r.rememberOutcome(added, id, o)
 }
 
 // counter looks a counter up. The cells must not be modified.

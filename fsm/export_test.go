@@ -3,6 +3,12 @@ package fsm
 // WindowSize is the size of the dedup window, for tests that fill it.
 const WindowSize = windowSize
 
+// MaxAdditions and AdditionMillis bound the outcomes of additions; see there.
+const (
+	MaxAdditions   = maxAdditions
+	AdditionMillis = additionMillis
+)
+
 // CommandNames are the names of the commands table by kind, empty without a row.
 func CommandNames() []string {
 	var names []string

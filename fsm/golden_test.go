@@ -50,6 +50,11 @@ func goldenEntries() map[string]fsm.Entry {
 			ClusterID: "c-01", Groups: 7, ReplicationFactor: 3, Founder: "n1#7f3a", CreatedMillis: 1_700_000_000_000,
 		})),
 		"or-add.v1": entry(9, ts(1_700_000_000_900, 0), orAdd("labels", "a", "red", client), orAdd("labels", "a", "blue", later)),
+		"database-put.v1": entry(14, ts(1_700_000_001_400, 0),
+			command.EncodeDatabasePut(system.Database{Instance: "db-01", Epoch: 2, Token: 70}),
+			command.EncodeDatabasePut(system.Database{Instance: "db-02", Epoch: 3})),
+		"adopt.v1": entry(15, ts(1_700_000_001_500, 0),
+			command.EncodeAdopt(command.Adopt{Token: 70}), command.EncodeAdopt(command.Adopt{Token: 69, Complete: true})),
 		"or-remove.v1": entry(10, ts(1_700_000_001_000, 0),
 			orRemove("labels", "a", client.String()), orRemove("labels", "gone", "unknown"), orRemoveHomeless("labels", "homeless")),
 		"collect.v1": entry(11, ts(1_700_000_001_100, 0), command.EncodeCollect(command.Collect{
@@ -57,10 +62,12 @@ func goldenEntries() map[string]fsm.Entry {
 		})),
 		"put.v1-fenced": entry(12, ts(1_700_000_001_200, 0), fenced(command.Put{Map: "todos", Key: "f", Record: record("new", ts(1_700_000_001_200, 0))}, 7),
 			fenced(command.Put{Map: "todos", Key: "f", Record: record("old", ts(1_700_000_001_201, 0))}, 6)),
+		"put.v1-guarded":      entry(13, ts(1_700_000_001_300, 0), guarded("a", "", "one", 1), guarded("a", "two", "two", 2), guarded("a", "one", "two", 2), guarded("a", "one", "late", 1)),
 		"or-add.v2":           entry(13, ts(1_700_000_001_300, 0), fencedAdd("labels", "f", 8, later), fencedAdd("labels", "g", 7, client)),
 		"or-remove.v1-fenced": entry(14, ts(1_700_000_001_400, 0), fencedRemove("labels", "f", 9, later.String())),
 		"read.v1":             entry(15, ts(1_700_000_001_500, 0), command.EncodeRead()),
 		"lock.v1":             entry(16, ts(1_700_000_001_600, 0), request(1, 1, 0), request(2, 2, 15_000), request(1, 3, 0), request(2, 2, 15_000), request(3, 4, 0)),
+		"lock.v2":             entry(29, ts(1_700_000_002_900, 0), requestOnce(1, 1), requestOnce(2, 2), requestOnce(2, 2), requestOnce(1, 3)),
 		"cancel.v1":           entry(17, ts(1_700_000_001_700, 0), command.EncodeLockRequest(command.KindCancel, waiting(3, 4, 0)), request(3, 4, 0)),
 		"renew.v1":            entry(18, ts(1_700_000_001_800, 0), byToken(command.KindRenew, 1), byToken(command.KindRenew, 9)),
 		"unlock.v1":           entry(19, ts(1_700_000_001_900, 0), request(5, 9, 0), byToken(command.KindUnlock, 1), byToken(command.KindUnlock, 1), byToken(command.KindUnlock, 9)),
@@ -71,14 +78,40 @@ func goldenEntries() map[string]fsm.Entry {
 		"counter-merge.v1": entry(24, ts(1_700_000_002_400, 0), command.EncodeCounterMerge(command.CounterMerge{
 			Name: "likes", Cells: []command.Cell{{Writer: "a", Positive: 2}, {Writer: "b", Positive: 0.5, Negative: 3}},
 		})),
-		"counter-add.v1": entry(25, ts(1_700_000_002_500, 0), add("likes", -1.25, "id"), add("likes", -1.25, "id"), add("likes", 4, "other")),
+		"raise-tokens.v1": entry(26, ts(1_700_000_002_600, 0), request(12, 17, 0), command.EncodeRaiseTokens(command.RaiseTokens{By: 1 << 32}),
+			byToken(command.KindUnlock, 1), request(12, 18, 0), command.EncodeRaiseTokens(command.RaiseTokens{By: fsm.MaxToken}), request(12, 18, 0)),
+		"recover.v1": entry(27, ts(1_700_000_002_700, 0),
+			command.EncodeGenesis(system.Genesis{ClusterID: "c-01", Groups: 2, ReplicationFactor: 3, Founder: "n1#7f3a", CreatedMillis: 1_700_000_000_000}),
+			command.EncodeMemberPut(0, member), command.EncodeTablePut(0, table),
+			command.EncodeMemberPut(0, system.Member{ID: "n2#0001", NodeID: "n2", Status: system.StatusFailed, SinceMillis: 1_700_000_000_123}),
+			recovery("c-01", "n1#7f3a"), recovery("c-01.2", "n3#0001"), recovery("c-01.2", "n1#7f3a"), recovery("c-01.2", "n1#7f3a"),
+			command.EncodeMemberPut(2, member)),
+		"counter-add.v1": entry(25, ts(1_700_000_002_500, 0), firstAdd("likes", -1.25, "id"), firstAdd("likes", -1.25, "id"), firstAdd("likes", 4, "other")),
+		"counter-add.v2": entry(28, ts(1_700_000_002_800, 0), add("likes", 2, "v2"), add("likes", 2, "v2"), add("likes", 3, "v2"), add("other", 2, "v2"), firstAdd("likes", 3, "v2"),
+			addIn("c-01", 2, "2"), addIn("c-01.2", 4, "3"), addIn("c-01", 2, "2")),
+		"counter-merge.v2": entry(29, ts(1_700_000_002_900, 0), addIn("c-01.2", 4, "3"), counterView{"$sys/adds": 1, "$sys/adds/c-01": 2, "$sys/adds/c-01.2": 9, "a": 3}.state("c-01.2")),
+		"document-put.v1": entry(26, ts(1_700_000_002_600, 0), document(0, "policies", "[]"), document(0, "policies", "[]"), document(0, "policies", "[1]"), document(1, "policies", "[2]"),
+			document(0, "", "")),
 	}
+}
+
+func recovery(cluster, survivor string) command.Raw {
+	return command.EncodeRecover(command.Recover{ClusterID: cluster, Survivor: survivor, SinceMillis: 1_700_000_002_000})
 }
 
 const goldenLock = "jobs/nightly"
 
 func fenced(p command.Put, token uint64) command.Raw {
 	p.Fence = command.Fence{Lock: goldenLock, Token: token}
+	return command.EncodePut(p)
+}
+
+// guarded puts text where it expects another one.
+func guarded(key, expected, text string, millis int64) command.Raw {
+	p := command.Put{Map: "todos", Key: key, Record: record(text, ts(1_700_000_001_300+millis, 0)), Guard: command.GuardOf(nil)}
+	if expected != "" {
+		p.Guard = command.GuardOf(record(expected, protocol.Timestamp{}).Value)
+	}
 	return command.EncodePut(p)
 }
 
@@ -101,8 +134,15 @@ func waiting(session, id uint64, ttlMillis int64) command.LockRequest {
 	}}
 }
 
+// request is a request as the first version had it.
 func request(session, id uint64, ttlMillis int64) command.Raw {
-	return command.EncodeLockRequest(command.KindLock, waiting(session, id, ttlMillis))
+	c := command.EncodeLockRequest(command.KindLock, waiting(session, id, ttlMillis))
+	c.Version = 1
+	return c
+}
+
+func requestOnce(session, id uint64) command.Raw {
+	return command.EncodeLockRequest(command.KindLock, waiting(session, id, 0))
 }
 
 func byToken(kind command.Kind, token uint64) command.Raw {
@@ -115,6 +155,17 @@ func session(kind command.Kind, number, beat uint64) command.Raw {
 
 func add(name string, delta float64, dedup string) command.Raw {
 	return command.EncodeCounterAdd(command.CounterAdd{Name: name, Delta: delta, Dedup: dedup})
+}
+
+// firstAdd is an addition as the first version had it.
+func firstAdd(name string, delta float64, dedup string) command.Raw {
+	c := add(name, delta, dedup)
+	c.Version, c.Body = 1, c.Body[1:] // without life
+	return c
+}
+
+func document(base uint64, name, value string) command.Raw {
+	return command.EncodeDocumentPut(base, system.Document{Name: name, Value: []byte(value)})
 }
 
 // goldenGrave lists the tombstone that put.v1 leaves.
@@ -180,8 +231,9 @@ func TestEntriesOfEveryKindReadAndApplyAsEver(t *testing.T) {
 func TestEveryKindHasAGoldenEntry(t *testing.T) {
 	for kind, name := range fsm.CommandNames() {
 		if name == "" {
-			if kind != 0 {
-				t.Errorf("kind %d has no row", kind)
+			// A number that no build has used yet has no name either.
+			if got := command.Kind(kind).String(); kind != 0 && got != fmt.Sprintf("kind(%d)", kind) {
+				t.Errorf("kind %d, %s, has no row", kind, got)
 			}
 			continue
 		}
@@ -195,8 +247,9 @@ func TestEveryKindHasAGoldenEntry(t *testing.T) {
 	}
 }
 
-// goldenVersion is the present state of the snapshots: v2 has locks and counters.
-const goldenVersion = "v2"
+// goldenVersion is the present state of the snapshots: v2 has locks and counters, v3 the
+// outcomes of additions in a section of their own, v4 what they were outcomes of.
+const goldenVersion = "v4"
 
 // goldenState is a small state with something in every section.
 func goldenState(t *testing.T) *rig {
@@ -207,6 +260,7 @@ func goldenState(t *testing.T) *rig {
 		entries["put.v1"], entries["member-put.v1"], entries["table-put.v1"], entries["genesis.v1"],
 		entries["or-add.v1"], entries["or-remove.v1"], entries["collect.v1"],
 		entries["put.v1-fenced"], entries["lock.v1"], entries["counter-add.v1"],
+		entries["counter-add.v2"],
 	)
 	r.flush()
 	return r
@@ -217,7 +271,7 @@ func TestSnapshotsOfEveryFormatRestoreAsEver(t *testing.T) {
 	state := goldenState(t)
 	golden(t, filepath.Join(path, goldenVersion+".snapshot"), state.snapshot())
 	golden(t, filepath.Join(path, goldenVersion+".golden"), []byte(state.dump("todos", "labels")))
-	for _, version := range []string{"v1", goldenVersion} {
+	for _, version := range []string{"v1", "v2", "v3", goldenVersion} {
 		file, err := os.ReadFile(filepath.Join(path, version+".snapshot"))
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +296,8 @@ func TestEverySectionIsInTheGoldenSnapshot(t *testing.T) {
 	for number, name := range fsm.SectionNames() {
 		section := storage.Section(number)
 		if name == "" {
-			if number != 0 {
-				t.Errorf("section %d has no row", number)
+			if number != 0 && !strings.HasPrefix(section.String(), "section(") {
+				t.Errorf("%s has no row", section)
 			}
 			continue
 		}
@@ -252,7 +306,7 @@ func TestEverySectionIsInTheGoldenSnapshot(t *testing.T) {
 		}
 		items := 0
 		r.must(reader.Scan(fsm.SystemGroup, section, "", "", func(string, []byte) bool { items++; return true }))
-		if items == 0 {
+		if items == 0 && section != storage.SectionLeaves { // derived, so not in snapshots
 			t.Errorf("the golden snapshot has nothing of section %s", name)
 		}
 	}

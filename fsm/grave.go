@@ -96,6 +96,8 @@ func loadGroup(s *resident, key string, value []byte) error {
 		if token := r.Uvarint(); !forgetsTokens {
 			s.locks.RestoreFence(token)
 		}
+	case key == adoptedName && format == adoptedFormat:
+		s.adopted = true
 	default:
 		r.Fail("format %d", format)
 	}

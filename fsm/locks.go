@@ -26,6 +26,7 @@ const tokenName = "token"
 const (
 	reasonNotHeld = "the token does not hold the lock"
 	reasonExpired = "the lease of the token has expired"
+	reasonFull    = "too many wait for the lock, or the connection has too many locks"
 )
 
 // applyLock asks for a lock. A request is counted once, in whichever order it and its
@@ -44,7 +45,11 @@ func applyLock(r *run, c command.Raw) (command.Result, error) {
 	if known || ended {
 		return r.lockOutcome(before, before)
 	}
-	after := locks.Acquire(m.Name, m.Request, r.mark.Index)
+	after := before
+	// The outcome of a request that waits for long leaves the window before the request does.
+	if c.Version < command.QueuedOnceVersion || before.State != lock.Waiting {
+		after = locks.Acquire(m.Name, m.Request, r.mark.Index)
+	}
 	res, err := r.lockOutcome(before, after)
 	if err != nil {
 		return command.Result{}, err
@@ -59,7 +64,7 @@ func (r *run) lockOutcome(before, after lock.Outcome) (command.Result, error) {
 		res = r.changed()
 	}
 	if after.State == lock.Full {
-		res = r.refused(protocol.CodeOverloaded, "too many wait for the lock")
+		res = r.refused(protocol.CodeOverloaded, reasonFull)
 	}
 	res.Value = lock.AppendOutcome(nil, after)
 	return res, r.saveLocks()
@@ -163,7 +168,7 @@ func applyEndGateway(r *run, c command.Raw) (command.Result, error) {
 	return r.changed(), r.saveLocks()
 }
 
-// The dedup ids of the window for locks and counters. Nothing that one of them names is
+// The dedup ids of the window for locks. Nothing that one of them names is
 // ever used again.
 func requestID(req lock.Request) id {
 	return outcomeID(fmt.Sprintf("request %q %d %d", req.Gateway, req.Number, req.ID))

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/fsm/lock"
 )
 
 // tokensAscendAcrossRestarts holds that a token is given once in the life of the data,
@@ -54,5 +56,40 @@ func repeatsCountOnce(t *testing.T) error {
 func TestTokensAscendAndRepeatsCountOnce(t *testing.T) {
 	if err := errors.Join(tokensAscendAcrossRestarts(t), repeatsCountOnce(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestLocksDoNotMakeAnAdditionForgotten(t *testing.T) {
+	r := newRig(t, 1)
+	r.apply(entry(1, ts(1, 0), add("c", 5, "id")))
+	var cycles []command.Raw
+	for i := range uint64(fsm.WindowSize) {
+		cycles = append(cycles, request(1, i+1, 0), byToken(command.KindUnlock, i+1))
+	}
+	r.apply(entry(2, ts(2, 0), cycles...))
+	r.flush()
+	snapshot := r.snapshot()
+	for name, again := range map[string]*rig{"restart": r.crash(), "snapshot": restored(t, 1, snapshot)} {
+		res := again.apply(entry(3, ts(3, 0), add("c", 5, "id")))[0][0]
+		if total, err := command.DecodeTotal(res.Value); err != nil || total != 5 || res.Changed {
+			t.Errorf("%s: the repeat of an addition answers %v %+v %v, want 5 unchanged", name, total, res, err)
+		}
+	}
+}
+
+func TestARequestThatWaitsForLongIsQueuedOnce(t *testing.T) {
+	r := newRig(t, 1)
+	r.apply(entry(1, ts(1, 0), requestOnce(1, 1), requestOnce(2, 2)))
+	others := make([]command.Raw, fsm.WindowSize+1)
+	for i := range others {
+		others[i] = command.EncodeLockRequest(command.KindCancel, waiting(3, uint64(i), 0))
+	}
+	r.apply(entry(2, ts(2, 0), others...))
+	res := r.apply(entry(3, ts(3, 0), requestOnce(2, 2)))[0][0]
+	if outcome, err := command.DecodeOutcome(res.Value); err != nil || outcome.State != lock.Waiting {
+		t.Errorf("repeat: %+v %v", outcome, err)
+	}
+	if l := r.machine.Lock(goldenLock); len(l.Waiters) != 1 {
+		t.Errorf("%d places for one request", len(l.Waiters))
 	}
 }

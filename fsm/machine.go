@@ -22,17 +22,22 @@ const SystemGroup = 0
 type Config struct {
 	// Group is the number of the Raft group.
 	Group uint32
-	// CacheBytes bounds the memory for items that the store holds too. Zero caches
-	// nothing.
-	CacheBytes int
+	// Budget bounds the memory for items. Machines of a node share one.
+	Budget *Budget
+	// Indexes is what the node indexes; nil for nothing. Machines of a node share one.
+	Indexes *Indexes
+	// Verify has Open compare the whole state with its digest, which takes time in
+	// proportion to the state.
+	Verify bool
 }
 
-// DefaultConfig is the configuration of a group's machine, with a cache of 4 MiB.
+// DefaultConfig is the configuration of a group's machine, with a budget of 4 MiB of
+// its own.
 func DefaultConfig(group uint32) Config {
-	return Config{Group: group, CacheBytes: 4 << 20}
+	return Config{Group: group, Budget: NewBudget(4 << 20)}
 }
 
-// Deps are what a Machine works with. All but OnChange are needed.
+// Deps are what a Machine works with. Logger, Store and Flusher are needed.
 type Deps struct {
 	Logger hclog.Logger
 	// Store holds the group's flushed state; Flusher writes to the same Store.
@@ -45,6 +50,10 @@ type Deps struct {
 	// Listening tells whether OnChange wants the changes of an Apply at all; nil: always.
 	// It is called under the machine's lock and must not block.
 	Listening func() bool
+	// OnDamage is told when stored data of the group turned out to be damaged, each time;
+	// nil: nobody wants to know. It is called from any goroutine, also under the machine's
+	// lock, and must not block or call the Machine.
+	OnDamage func(error)
 }
 
 // Position is a place in a group's log with the configuration in force there.
@@ -65,6 +74,12 @@ type Machine struct {
 	onChange func(*Changes)
 	// listening is Deps.Listening.
 	listening func() bool
+	// onDamage is Deps.OnDamage.
+	onDamage func(error)
+	// verify is Config.Verify.
+	verify bool
+	// shared is Config.Indexes.
+	shared *Indexes
 
 	// applying serialises Apply and Restore together with their events.
 	applying sync.Mutex
@@ -85,11 +100,19 @@ type Machine struct {
 	trees trees
 	// horizon is what was collected.
 	horizon Horizon
-	// settled is the dedup window of commands for locks and counters.
-	settled window
-	locks   *lock.Table
+	// settled is the dedup window of commands for locks, and added that of additions to
+	// counters.
+	settled, added window
+	locks          *lock.Table
+	// adopted tells that the records which a database held before are in the state.
+	adopted bool
 	// savedFence is the greatest token as the overlay or the store has it.
 	savedFence uint64
+	// indexes are those of each map.
+	indexes map[string][]*mapIndex
+
+	// published is the applied index of which the listener has been told.
+	published atomic.Uint64
 
 	// cluster is replaced after each entry that changes it.
 	cluster atomic.Pointer[system.State]
@@ -99,8 +122,9 @@ var _ writebehind.Source = (*Machine)(nil)
 
 // Open reads the group's state from the store, of which it keeps the bookkeeping and
 // the hash trees, and registers the machine with the flusher. Entries after Applied
-// are to be replayed. It takes time in proportion to the state, and fails with
-// storage.ErrCorrupt when the stored state is damaged.
+// are to be replayed. It does not read the records, unless the store lacks the trees, as
+// after Restore, or the whole state is to be verified. It fails with storage.ErrCorrupt
+// when what it reads is damaged.
 func Open(cfg Config, deps Deps) (*Machine, error) {
 	m := &Machine{
 		group:     cfg.Group,
@@ -109,8 +133,11 @@ func Open(cfg Config, deps Deps) (*Machine, error) {
 		flusher:   deps.Flusher,
 		onChange:  deps.OnChange,
 		listening: deps.Listening,
+		onDamage:  deps.OnDamage,
+		verify:    cfg.Verify,
+		shared:    cfg.Indexes,
 	}
-	m.overlay.clean.limit = cfg.CacheBytes
+	m.overlay.budget = cfg.Budget
 	state, mark, err := m.readResident()
 	if err != nil {
 		return nil, fmt.Errorf("open state of group %d: %w", cfg.Group, err)
@@ -119,6 +146,8 @@ func Open(cfg Config, deps Deps) (*Machine, error) {
 	if err := m.flusher.Register(m); err != nil {
 		return nil, fmt.Errorf("open state of group %d: %w", cfg.Group, err)
 	}
+	cfg.Budget.add(m)
+	m.shared.add(m)
 	m.logger.Debug("state opened", "index", mark.Index, "term", mark.Term)
 	return m, nil
 }
@@ -134,14 +163,24 @@ func (m *Machine) readResident() (*resident, storage.Mark, error) {
 	if err != nil {
 		return nil, storage.Mark{}, err
 	}
-	state := newResident()
+	state, digest := newResident(), uint64(0)
+	complete, err := state.trees.readLeaves(reader, m.group)
+	if err != nil {
+		return nil, storage.Mark{}, err
+	}
 	for section := range sections {
-		if !sections[section].scanned {
+		load := sections[section].scanned && !(complete && sections[section].treed)
+		if !load && !m.verify {
 			continue
 		}
-		if err := state.readSection(reader, m.group, storage.Section(section)); err != nil {
+		share, err := state.readSection(reader, m.group, storage.Section(section), load)
+		if err != nil {
 			return nil, storage.Mark{}, err
 		}
+		digest += share
+	}
+	if m.verify && digest != mark.Digest {
+		return nil, storage.Mark{}, fmt.Errorf("digest of the items is %#x, that of the mark %#x: %w", digest, mark.Digest, storage.ErrCorrupt)
 	}
 	return state, mark, nil
 }
@@ -151,8 +190,11 @@ func (m *Machine) install(state *resident, mark storage.Mark) {
 	m.overlay.reset()
 	m.mark, m.flushed, m.sealedIndex = mark, mark, mark.Index
 	m.window, m.trees, m.horizon = state.window, state.trees, state.horizon
-	m.settled, m.locks, m.savedFence = state.settled, state.locks, state.locks.Fence()
+	m.settled, m.added = state.settled, state.added
+	m.locks, m.savedFence, m.adopted = state.locks, state.locks.Fence(), state.adopted
 	m.cluster.Store(state.cluster)
+	m.published.Store(mark.Index)
+	m.reindexLocked()
 }
 
 // Applied is the index and term of the last log entry that the state contains.
@@ -161,6 +203,9 @@ func (m *Machine) Applied() (index, term uint64) {
 	defer m.mu.RUnlock()
 	return m.mark.Index, m.mark.Term
 }
+
+// Published is an applied index of whose changes, and all before, OnChange has returned.
+func (m *Machine) Published() uint64 { return m.published.Load() }
 
 // Digest is the sum of the hashes of all items, and the applied index at which it
 // holds. It is equal on all replicas at equal index.
@@ -218,11 +263,14 @@ func (m *Machine) raise(at Position) error {
 // the log. It waits for a running flush. Calling it again does nothing.
 func (m *Machine) Close() error {
 	m.flusher.Unregister(m)
+	m.shared.remove(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !errors.Is(m.err, ErrClosed) {
 		m.err = ErrClosed
+		m.overlay.budget.remove(m)
 		m.overlay.reset()
+		m.defineLocked(nil, true)
 	}
 	return nil
 }

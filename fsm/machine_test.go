@@ -49,7 +49,7 @@ func TestChangesComeInLogOrderAndOnlyForRealChanges(t *testing.T) {
 	want := []*fsm.Changes{{Group: 3, Index: 3, List: []fsm.Change{
 		{Index: 1, Section: records, Map: "m", Key: "a", Record: record("1", ts(10, 0))},
 		{Index: 1, Section: records, Map: "m", Key: "b", Record: record("2", ts(10, 0))},
-		{Index: 3, Section: records, Map: "m", Key: "a", Record: record("", ts(11, 0)), Existed: true},
+		{Index: 3, Section: records, Map: "m", Key: "a", Record: record("", ts(11, 0)), Existed: true, Old: record("1", ts(10, 0)).Value},
 		{Index: 3, Section: records, Map: "m", Key: "a", Record: record("again", ts(12, 0))},
 	}}}
 	if diff := cmp.Diff(want, r.changes); diff != "" {
@@ -83,6 +83,33 @@ func TestStampedPutTakesTheEntryStampOfItsPosition(t *testing.T) {
 	}
 	if millis, counter := r.machine.ClockFloor(); millis != 5000 || counter != 8 {
 		t.Errorf("clock floor %d:%d, want 5000:8", millis, counter)
+	}
+}
+
+// The stamp of a write is replaced when it is too far in the future. When it is sent again, it
+// may not be that far any more, or in the past.
+func TestTheRepeatOfAWriteFromTheFutureChangesNothing(t *testing.T) {
+	r := newRig(t, 1)
+	sent := command.Put{Map: "m", Key: "k", Record: record("future", ts(70_000, 0))}
+	replaced := sent
+	replaced.Dedup, replaced.Stamped, replaced.Record.Timestamp = sent.FarDedup(), true, protocol.Timestamp{}
+	first := r.apply(entry(1, ts(5_000, 0), command.EncodePut(replaced)))[0][0]
+	later := ts(6_000, 0)
+	r.apply(entry(2, later, put("m", "k", "later", later)))
+	r.flush()
+	snapshot := r.snapshot()
+	for i, r := range []*rig{restored(t, 1, snapshot), r.crash()} {
+		for n, stamp := range []protocol.Timestamp{ts(20_000, 0), ts(90_000, 0)} {
+			again := r.apply(entry(uint64(3+n), stamp, command.EncodePut(sent)))[0][0]
+			if again.Changed || again.Index != first.Index || again.Code != 0 {
+				t.Errorf("%d: answered %+v, first %+v", i, again, first)
+			}
+		}
+		rec, _, err := r.machine.Get("m", "k")
+		r.must(err)
+		if rec.Timestamp != later {
+			t.Errorf("%d: record is %+v", i, rec)
+		}
 	}
 }
 

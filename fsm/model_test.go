@@ -71,6 +71,9 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 	if rnd.IntN(30) == 0 {
 		return command.Raw{Kind: command.Ignorable | 1, Version: 7}
 	}
+	if rnd.IntN(40) == 0 {
+		return command.EncodeAdopt(command.Adopt{Token: rnd.Uint64N(20), Complete: rnd.IntN(3) == 0})
+	}
 	if rnd.IntN(4) == 0 {
 		return randomLockCommand(rnd)
 	}
@@ -81,7 +84,13 @@ func randomCommand(rnd *rand.Rand, group uint32, millis int64) command.Raw {
 		return randomPut(rnd, millis)
 	}
 	id := fmt.Sprintf("n%d#%d", rnd.IntN(3), rnd.IntN(2))
-	switch rnd.IntN(4) {
+	switch rnd.IntN(7) {
+	case 4:
+		return recovery(fmt.Sprint(rnd.IntN(4)), id)
+	case 5:
+		return document(rnd.Uint64N(4), fmt.Sprint("d", rnd.IntN(2)), id)
+	case 6:
+		return command.EncodeDatabasePut(system.Database{Instance: fmt.Sprint(rnd.IntN(3)), Epoch: 1})
 	case 0:
 		return command.EncodeGenesis(system.Genesis{ClusterID: fmt.Sprint(rnd.IntN(2)), Groups: 7, ReplicationFactor: 3, Founder: id})
 	case 1:
@@ -100,7 +109,9 @@ func randomLockCommand(rnd *rand.Rand) command.Raw {
 	req := command.LockRequest{Name: name, Request: lock.Request{Session: s, ID: rnd.Uint64N(30), TTLMillis: rnd.Int64N(2) * 1000}}
 	token := command.LockToken{Name: name, Token: rnd.Uint64N(40), Lease: rnd.Uint64N(2), TTLMillis: 500}
 	end := command.LockSession{Session: s, Beat: rnd.Uint64N(60)}
-	switch rnd.IntN(14) {
+	switch rnd.IntN(15) {
+	case 14:
+		return command.EncodeRaiseTokens(command.RaiseTokens{By: []uint64{0, 3, 1 << 32, fsm.MaxToken}[rnd.IntN(4)]})
 	case 0, 1, 2, 3, 4:
 		return command.EncodeLockRequest(command.KindLock, req)
 	case 5:
@@ -117,13 +128,22 @@ func randomLockCommand(rnd *rand.Rand) command.Raw {
 	case 9:
 		return command.EncodeLockSession(command.KindBeat, end)
 	case 10:
-		return add(name, float64(rnd.IntN(9)-4)/2, fmt.Sprint(rnd.IntN(20)))
+		if delta, dedup := float64(rnd.IntN(9)-4)/2, fmt.Sprint(rnd.IntN(20)); rnd.IntN(2) == 0 {
+			return firstAdd(name, delta, dedup)
+		} else {
+			return command.EncodeCounterAdd(command.CounterAdd{Life: randomLife(rnd), Name: name, Delta: delta, Dedup: dedup})
+		}
 	case 11:
-		return command.EncodeCounterMerge(command.CounterMerge{Name: name, Cells: []command.Cell{{Writer: fmt.Sprint(rnd.IntN(4)), Positive: float64(rnd.IntN(9)), Negative: 0.1}}})
+		writer := []string{"a", "b", "$sys/adds", "$sys/adds/x"}[rnd.IntN(4)]
+		return command.EncodeCounterMerge(command.CounterMerge{
+			Life: randomLife(rnd), Name: name, Cells: []command.Cell{{Writer: writer, Positive: float64(rnd.IntN(9)), Negative: 0.1}},
+		})
 	default:
 		return command.EncodeLockToken(command.KindUnlock, token)
 	}
 }
+
+func randomLife(rnd *rand.Rand) string { return []string{"", "x", "x.2"}[rnd.IntN(3)] }
 
 // randomSetCommand adds and removes few tags under few keys, so that adds meet removals
 // and other keys.

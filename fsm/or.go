@@ -19,9 +19,10 @@ type openSet struct {
 	// before is the set as it was.
 	before orSet
 	orSet
-	// size is that of the records as they are encoded, at most; dirty that they changed.
-	size  int
-	dirty bool
+	// size is that of the records as they are encoded, at most; work what hashing them
+	// takes; dirty that they changed.
+	size, work int
+	dirty      bool
 }
 
 func (r *run) openSet(mapName, key string) (*openSet, error) {
@@ -42,6 +43,9 @@ func (r *run) openSet(mapName, key string) (*openSet, error) {
 		s.orSet = s.before
 		s.records = slices.Clone(s.records)
 		s.size = len(c.value)
+		for i := range s.records {
+			s.work += recordWork(&s.records[i])
+		}
 	}
 	if r.sets == nil {
 		r.sets = map[string]*openSet{}
@@ -82,7 +86,7 @@ func (r *run) storeSet(s *openSet) {
 	} else {
 		r.set(s.cell, nil)
 	}
-	r.machine.trees.of(s.mapName, merkle.Sets).Update(merkle.BucketOf(s.key), s.before.item, s.item, keys, r.mark.Index)
+	r.machine.trees.update(s.mapName, merkle.Sets, merkle.BucketOf(s.key), s.before.item, s.item, keys, r.mark.Index)
 }
 
 // openTag looks a tag up.
@@ -136,11 +140,12 @@ func applyORAdd(r *run, c command.Raw) (command.Result, error) {
 
 // fits reports whether the set may hold rec too.
 func (s *openSet) fits(rec protocol.ORRecord) bool {
-	size := s.size + recordSize(&rec)
+	size, work := s.size+recordSize(&rec), s.work+recordWork(&rec)
 	if at, found := s.find(rec.Tag); found {
 		size -= recordSize(&s.records[at])
+		work -= recordWork(&s.records[at])
 	}
-	return size <= maxSetBytes
+	return size <= maxSetBytes && work <= protocol.MaxValueTextWork
 }
 
 func (r *run) tooLarge() command.Result {
@@ -149,8 +154,14 @@ func (r *run) tooLarge() command.Result {
 
 // drop takes the record at a place out of the set.
 func (s *openSet) drop(at int) {
-	s.size -= recordSize(&s.records[at])
+	s.weigh(&s.records[at], -1)
 	s.records = slices.Delete(s.records, at, at+1)
+}
+
+// weigh counts a record as one more of the set, or one fewer.
+func (s *openSet) weigh(rec *protocol.ORRecord, sign int) {
+	s.size += sign * recordSize(rec)
+	s.work += sign * recordWork(rec)
 }
 
 // addRecord puts the record of add into s, unless one with its tag is there that is
@@ -164,13 +175,13 @@ func (r *run) addRecord(s *openSet, tagCell *cell, add command.ORAdd) (command.R
 		return r.fencedOff(), err
 	}
 	if found {
-		s.size -= recordSize(&s.records[at])
+		s.weigh(&s.records[at], -1)
 		s.records[at] = add.Record
 	} else {
 		s.records = slices.Insert(s.records, at, add.Record)
 		r.set(tagCell, encodeTag(orTag{state: TagLive, key: add.Key}))
 	}
-	s.size += recordSize(&add.Record)
+	s.weigh(&add.Record, 1)
 	r.added(add)
 	r.closeSet(s)
 	return r.changed(), nil

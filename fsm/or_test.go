@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tinylib/msgp/msgp"
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/quorate/quorate/fsm"
@@ -38,7 +39,7 @@ func (r *rig) setState(name string) setState {
 				s.Live[e.Key] = append(s.Live[e.Key], rec.Tag)
 			}
 			s.Removed = append(s.Removed, e.Tombstones...)
-			one, err := r.machine.Set(name, e.Key)
+			one, _, err := r.machine.Set(name, e.Key, "")
 			r.must(err)
 			if diff := cmp.Diff(e, one); diff != "" {
 				r.t.Errorf("key %q in its leaf and alone (-leaf +alone):\n%s", e.Key, diff)
@@ -239,7 +240,7 @@ func TestARemovalIsListedUnderTheKeyThatHeldTheTag(t *testing.T) {
 	at := ts(5, 0)
 	r := newRig(t, 1)
 	r.apply(entry(1, ts(1, 0), orAdd("m", "k", "v", at), orRemove("m", "elsewhere", at.String())))
-	entry, err := r.machine.Set("m", "k")
+	entry, _, err := r.machine.Set("m", "k", "")
 	r.must(err)
 	if !slices.Equal(entry.Tombstones, []string{at.String()}) {
 		t.Errorf("removed tags of the key: %q", entry.Tombstones)
@@ -291,12 +292,79 @@ func TestASetDoesNotGrowBeyondItsBound(t *testing.T) {
 		cmds = append(cmds, orAddRecord("m", "many", small))
 	}
 	r.apply(entry(7, ts(1, 0), cmds...))
-	many, err := r.machine.Set("m", "many")
+	many, _, err := r.machine.Set("m", "many", "")
 	r.must(err)
 	if added := len(many.Records); added < 10_000 || added > 16_000 {
 		t.Errorf("%d records of 300 bytes in a set", added)
 	}
-	if res := r.apply(entry(9, ts(1, 0), orAdd("m", strings.Repeat("k", 40_000), "v", ts(1, 0))))[0][0]; res.Code != protocol.CodeTooLarge {
+	// So is the work of hashing it.
+	bin := protocol.ORRecord{Value: msgp.AppendBytes(nil, make([]byte, 1<<18)), Timestamp: ts(1, 0)}
+	var codes []protocol.Code
+	for i := range uint64(3) {
+		bin.Tag = fmt.Sprint("bin", i)
+		codes = append(codes, r.apply(entry(8+i, ts(1, 0), orAddRecord("m", "bins", bin)))[0][0].Code)
+	}
+	if codes[0] != 0 || codes[2] != protocol.CodeTooLarge {
+		t.Errorf("three bins of 256 KiB: %v", codes)
+	}
+	r.apply(entry(11, ts(1, 0), orRemove("m", "bins", "bin0")))
+	if res := r.apply(entry(12, ts(1, 0), orAddRecord("m", "bins", bin)))[0][0]; res.Code != 0 {
+		t.Errorf("a bin where one was removed: %+v", res)
+	}
+	if res := r.apply(entry(13, ts(1, 0), orAdd("m", strings.Repeat("k", 40_000), "v", ts(1, 0))))[0][0]; res.Code != protocol.CodeTooLarge {
 		t.Errorf("a key of 40,000 bytes: %+v", res)
+	}
+}
+
+func TestAKeyWithManyRemovedTagsIsReadInParts(t *testing.T) {
+	const tags = 2*fsm.MaxTags + fsm.MaxTags/2
+	r := newRig(t, 1)
+	want := map[string]bool{}
+	for batch := range uint64(4) { // every other one is not in the store yet, and the two alternate
+		var cmds []command.Raw
+		for i := int(batch); i < tags; i += 4 {
+			tag := fmt.Sprintf("tag-%05d", i)
+			want[tag] = true
+			cmds = append(cmds, orRemove("m", "k", tag))
+		}
+		r.apply(entry(2*batch+1, ts(1, 0), cmds...), entry(2*batch+2, ts(1, 0), orAdd("m", "k", "v", ts(1, int64(batch)))))
+		if batch == 1 {
+			r.flush()
+		}
+	}
+	leaf := fsm.Leaf{Map: "m", Bucket: merkle.BucketOf("k")}
+	var whole, single []protocol.OREntry
+	r.must(r.machine.LeafSets(leaf, func(part protocol.OREntry) bool { whole = append(whole, part); return true }))
+	for end := false; !end; { // each part on its own
+		end = true
+		r.must(r.machine.LeafSets(leaf, func(part protocol.OREntry) bool {
+			single, leaf, end = append(single, part), leaf.Behind(part), false
+			return false
+		}))
+	}
+	var byKey []protocol.OREntry
+	for tag, more := "", true; more; {
+		var part protocol.OREntry
+		var err error
+		part, more, err = r.machine.Set("m", "k", tag)
+		r.must(err)
+		byKey, tag = append(byKey, part), fsm.TagBehind(part)
+	}
+	if diff := cmp.Diff(whole, single) + cmp.Diff(whole, byKey); diff != "" {
+		t.Fatalf("parts differ: %s", diff)
+	}
+	if len(whole) != 3 || len(whole[0].Records) != 4 || len(whole[1].Records)+len(whole[2].Records) > 0 {
+		t.Fatalf("%d parts, want 3 of which the first has the 4 records", len(whole))
+	}
+	for i, part := range whole {
+		if got := len(part.Tombstones); got != min(fsm.MaxTags, tags-i*fsm.MaxTags) {
+			t.Errorf("part %d has %d removed tags", i, got)
+		}
+		for _, tag := range part.Tombstones {
+			delete(want, tag)
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("%d removed tags are not in any part", len(want))
 	}
 }

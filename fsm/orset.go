@@ -52,6 +52,13 @@ func recordSize(rec *protocol.ORRecord) int {
 	return numbers + len(rec.Tag) + len(rec.Timestamp.NodeID) + len(rec.Value)
 }
 
+// recordWork is what a record adds to the work of hashing its set, in the measure of
+// protocol.ValueTextWork.
+func recordWork(rec *protocol.ORRecord) int {
+	const texts = 128 // those of numbers and timestamp
+	return texts + protocol.ValueTextWork(rec.Value)
+}
+
 func encodeSet(s *orSet) []byte {
 	size := 40
 	for i := range s.records {
@@ -107,7 +114,7 @@ func loadSet(s *resident, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	s.trees.of(mapName, merkle.Sets).Update(merkle.BucketOf(setKey), 0, set.item, 1, set.index)
+	s.trees.update(mapName, merkle.Sets, merkle.BucketOf(setKey), 0, set.item, 1, set.index)
 	return nil
 }
 

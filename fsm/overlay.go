@@ -39,6 +39,10 @@ type batch struct {
 	// counted is the number of items that count for the batch size.
 	counted int
 	mark    storage.Mark
+	// bytes are those of the cells.
+	bytes int
+	// leaves are the buckets of the hash trees that differ from the previous cut.
+	leaves []storage.Item
 }
 
 // overlay is the part of a group's state that is in memory: everything the store
@@ -51,8 +55,10 @@ type overlay struct {
 	open   batch
 	sealed []batch
 	clean  cache
-	// pending is the number of items in open and sealed.
-	pending atomic.Int64
+	// budget is shared with other machines.
+	budget *Budget
+	// pending is the number of items in open and sealed, pendingBytes what they take.
+	pending, pendingBytes atomic.Int64
 	// merges counts the merges; of the flusher only.
 	merges uint64
 }
@@ -63,7 +69,9 @@ func (o *overlay) reset() {
 	}
 	o.open = batch{number: o.open.number + 1}
 	o.sealed = nil
-	o.clean = cache{limit: o.clean.limit}
+	o.budget.clean.Add(-int64(o.clean.bytes))
+	o.budget.dirty.Add(-o.pendingBytes.Swap(0))
+	o.clean = cache{budget: o.budget}
 	o.pending.Store(0)
 }
 
@@ -74,15 +82,35 @@ func (o *overlay) keep(c *cell) {
 		c.held = true
 	}
 	o.clean.push(c)
-	for evicted := o.clean.overflow(); evicted != nil; evicted = o.clean.overflow() {
-		delete(o.cells[evicted.key.Section], evicted.key.Bytes)
-		evicted.held = false
+	for o.budget.exceeded() && o.evictOldest() {
 	}
+}
+
+// evictOldest gives up the clean cell that was unused for the longest time, and reports
+// whether there was one.
+func (o *overlay) evictOldest() bool {
+	c := o.clean.oldest
+	if c == nil {
+		return false
+	}
+	o.clean.remove(c)
+	delete(o.cells[c.key.Section], c.key.Bytes)
+	c.held = false
+	o.budget.evicted.Inc()
+	return true
+}
+
+// grow counts bytes more of the open batch, or fewer.
+func (o *overlay) grow(bytes int) {
+	o.open.bytes += bytes
+	o.pendingBytes.Add(int64(bytes))
+	o.budget.dirty.Add(int64(bytes))
 }
 
 // set gives c a new value, nil to delete it, as a change of the open batch.
 func (o *overlay) set(c *cell, value []byte) {
 	if c.cut == o.open.number {
+		o.grow(len(value) - len(c.value))
 		c.value = value
 		o.open.items[c.pos].Value = value
 		return
@@ -95,6 +123,7 @@ func (o *overlay) set(c *cell, value []byte) {
 		o.clean.remove(c)
 	}
 	c.value, c.cut, c.pos = value, o.open.number, len(o.open.items)
+	o.grow(cost(c))
 	o.open.items = append(o.open.items, storage.Item{Key: c.key, Value: value})
 	o.open.cells = append(o.open.cells, c)
 	if sections[c.key.Section].counts {
@@ -103,9 +132,10 @@ func (o *overlay) set(c *cell, value []byte) {
 	o.pending.Add(1)
 }
 
-// seal ends the open batch; mark is the state it leads to.
-func (o *overlay) seal(mark storage.Mark) {
-	o.open.mark = mark
+// seal ends the open batch; mark is the state it leads to, with the changed leaves of
+// its trees.
+func (o *overlay) seal(mark storage.Mark, leaves []storage.Item) {
+	o.open.mark, o.open.leaves = mark, leaves
 	o.sealed = append(o.sealed, o.open)
 	size := len(o.open.items)
 	o.open = batch{
@@ -129,7 +159,7 @@ func (o *overlay) oldest(limit int) []batch {
 	return slices.Clone(o.sealed[:n])
 }
 
-// merge returns the latest change of each item in the batches. A dirty item has one
+// merge returns the latest change of each item in the batches, and of each leaf. A dirty item has one
 // cell in all of them, in which number, new with every merge, marks what was taken.
 func merge(batches []batch, number uint64) []storage.Item {
 	n := 0
@@ -142,6 +172,15 @@ func merge(batches []batch, number uint64) []storage.Item {
 			if c.taken != number {
 				c.taken = number
 				items = append(items, b.items[i])
+			}
+		}
+	}
+	leaves := map[string]struct{}{}
+	for _, b := range slices.Backward(batches) {
+		for _, leaf := range b.leaves {
+			if _, taken := leaves[leaf.Key.Bytes]; !taken {
+				leaves[leaf.Key.Bytes] = struct{}{}
+				items = append(items, leaf)
 			}
 		}
 	}
@@ -173,6 +212,9 @@ func (o *overlay) written(cuts int) {
 }
 
 func (o *overlay) clear(done batch) {
+	// First, so that what becomes clean is not counted twice.
+	o.pendingBytes.Add(-int64(done.bytes))
+	o.budget.dirty.Add(-int64(done.bytes))
 	for _, c := range done.cells {
 		if c.cut != done.number {
 			continue
@@ -220,17 +262,26 @@ func (v dirtyView) under(section storage.Section, prefix string) []storage.Item 
 // latest returns the dirty items below prefix with their latest values, by key.
 func (v dirtyView) latest(section storage.Section, prefix string) map[string][]byte {
 	found := map[string][]byte{}
-	for _, it := range v.under(section, prefix) {
-		found[it.Key.Bytes] = it.Value
+	take := func(items []storage.Item) {
+		for i := range items {
+			if it := &items[i]; it.Key.Section == section && strings.HasPrefix(it.Key.Bytes, prefix) {
+				found[it.Key.Bytes] = it.Value
+			}
+		}
 	}
+	for i := range v.sealed {
+		take(v.sealed[i].items)
+	}
+	take(v.open)
 	return found
 }
 
-// cache orders the clean cells by last use and bounds their bytes.
+// cache orders the clean cells by last use and counts their bytes.
 type cache struct {
 	// oldest and newest are the ends of the list; nil when it is empty.
 	oldest, newest *cell
-	bytes, limit   int
+	bytes          int
+	budget         *Budget
 }
 
 func cost(c *cell) int { return cellOverhead + len(c.key.Bytes) + len(c.value) }
@@ -243,7 +294,7 @@ func (l *cache) push(c *cell) {
 		l.newest.next = c
 	}
 	l.newest = c
-	l.bytes += cost(c)
+	l.count(cost(c))
 }
 
 func (l *cache) remove(c *cell) {
@@ -258,18 +309,12 @@ func (l *cache) remove(c *cell) {
 		c.next.prev = c.prev
 	}
 	c.prev, c.next = nil, nil
-	l.bytes -= cost(c)
+	l.count(-cost(c))
 }
 
-// overflow takes the cell that was unused for the longest time out of a cache over
-// its limit; nil when it is within.
-func (l *cache) overflow() *cell {
-	if l.bytes <= l.limit {
-		return nil
-	}
-	c := l.oldest
-	l.remove(c)
-	return c
+func (l *cache) count(bytes int) {
+	l.bytes += bytes
+	l.budget.clean.Add(int64(bytes))
 }
 
 // dirtyKeys returns the keys below prefix that the store does not hold as they are, and

@@ -16,17 +16,23 @@ func applyPut(r *run, c command.Raw) (command.Result, error) {
 	if err != nil {
 		return command.Result{}, err
 	}
+	w := &r.machine.window
 	if put.Dedup == "" {
+		if w.far > 0 && !put.Stamped {
+			// The first time, its stamp may have been replaced.
+			if res, repeated := w.find(outcomeID(put.FarDedup())); repeated {
+				return res, nil
+			}
+		}
 		return r.fencedPut(put)
 	}
-	w := &r.machine.window
 	id := outcomeID(put.Dedup)
 	if res, repeated := w.find(id); repeated {
 		return res, nil
 	}
 	res, err := r.fencedPut(put)
-	if err != nil {
-		return command.Result{}, err
+	if err != nil || res.Code == command.CodeChanged { // which is no outcome: it comes again
+		return res, err
 	}
 	return res, r.remember(w, id, res)
 }
@@ -63,6 +69,10 @@ func (r *run) mergeRecord(put command.Put) (command.Result, error) {
 		return r.refused(protocol.CodeStale, reasonForgotten), nil
 	}
 	merged, won := crdt.Merge(met, r.effective(put, met))
+	// What changes nothing needs no permission: it may be a repeat of what had it.
+	if won && !put.Guard.Holds(before.Value) {
+		return r.refused(command.CodeChanged, "the record was changed meanwhile"), nil
+	}
 	r.raiseClock(merged.Timestamp)
 	if !won {
 		return r.unchanged(), nil
@@ -102,6 +112,7 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 	if rec.IsTombstone() {
 		r.dig(grave{item.removed, item.index, merkle.Records, put.Map, put.Key})
 	}
+	r.machine.enter(put.Map, put.Key, before.Value, rec.Value)
 	if !r.collect {
 		return nil
 	}
@@ -116,6 +127,7 @@ func (r *run) store(c *cell, put command.Put, rec protocol.Record, before stored
 		Key:     strings.Clone(put.Key),
 		Record:  rec,
 		Existed: existed && !before.IsTombstone(),
+		Old:     before.Value,
 		Origin:  echoTo(put),
 	})
 	return nil
@@ -134,11 +146,11 @@ func echoTo(put command.Put) string {
 // enters a key that is new in its list of keys.
 func (r *run) list(mapName, key string, existed bool, before, after uint32) {
 	bucket := merkle.BucketOf(key)
-	tree := r.machine.trees.of(mapName, merkle.Records)
+	trees := &r.machine.trees
 	if existed {
-		tree.Update(bucket, before, after, 0, r.mark.Index)
+		trees.update(mapName, merkle.Records, bucket, before, after, 0, r.mark.Index)
 		return
 	}
-	tree.Update(bucket, 0, after, 1, r.mark.Index)
+	trees.update(mapName, merkle.Records, bucket, 0, after, 1, r.mark.Index)
 	r.set(r.cell(nameKey(mapName, key)), listed)
 }

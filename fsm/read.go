@@ -23,7 +23,7 @@ func (m *Machine) Get(mapName, key string) (protocol.Record, bool, error) {
 		rec, err = decodeRecord(value)
 	}
 	if err != nil {
-		return protocol.Record{}, false, fmt.Errorf("get record: %w", err)
+		return protocol.Record{}, false, fmt.Errorf("get record: %w", m.noticed(err))
 	}
 	return rec.Record, true, nil
 }
@@ -65,7 +65,7 @@ func (m *Machine) Scan(mapName, from string, fn func(key string, rec protocol.Re
 		return 0, fmt.Errorf("scan map: %w", err)
 	}
 	defer reader.Close()
-	prefix := string(appendName(nil, mapName, ""))
+	prefix := mapPrefix(mapName)
 	s := scan{mapName: mapName, prefix: prefix, dirty: dirty.under(storage.SectionKeys, prefix), fn: fn, reader: reader, group: m.group}
 	s.records = dirty.latest(storage.SectionRecords, prefix)
 	s.skip(prefix + from)
@@ -75,7 +75,7 @@ func (m *Machine) Scan(mapName, from string, fn func(key string, rec protocol.Re
 		err = s.err
 	}
 	if err != nil {
-		return index, fmt.Errorf("scan map: %w", err)
+		return index, fmt.Errorf("scan map: %w", m.noticed(err))
 	}
 	return index, nil
 }
@@ -84,6 +84,10 @@ func (m *Machine) Scan(mapName, from string, fn func(key string, rec protocol.Re
 func (m *Machine) capture() (storage.Reader, dirtyView, uint64, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	return m.captureLocked()
+}
+
+func (m *Machine) captureLocked() (storage.Reader, dirtyView, uint64, error) {
 	if m.err != nil {
 		return nil, dirtyView{}, 0, m.err
 	}

@@ -139,6 +139,6 @@ func loadRecord(s *resident, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	s.trees.of(mapName, merkle.Records).Update(merkle.BucketOf(recordKey), 0, rec.item, 1, rec.index)
+	s.trees.update(mapName, merkle.Records, merkle.BucketOf(recordKey), 0, rec.item, 1, rec.index)
 	return nil
 }

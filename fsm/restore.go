@@ -43,7 +43,7 @@ func (m *Machine) restore(src io.Reader) (storage.Mark, error) {
 	if err != nil {
 		return storage.Mark{}, err
 	}
-	l := loader{group: m.group, replacer: replacer, state: newResident()}
+	l := loader{group: m.group, put: replacer.Put, state: newResident()}
 	if err := l.load(src); err != nil {
 		return storage.Mark{}, errors.Join(err, replacer.Abort())
 	}
@@ -68,17 +68,25 @@ func (m *Machine) swap(replacer storage.Replacer, l *loader) error {
 	return nil
 }
 
-// loader takes a snapshot apart and puts it into a replacer.
+// loader takes a snapshot apart and checks it.
 type loader struct {
-	group    uint32
-	replacer storage.Replacer
+	group uint32
+	// put takes what is to be stored, a chunk at a time; nil only checks.
+	put func([]storage.Item) error
+	// adapt, when set, changes an item that was checked before it is stored, and
+	// reports whether it is stored at all.
+	adapt func(*storage.Item) bool
 
 	mark   storage.Mark
 	state  *resident
 	last   storage.Key
 	count  uint64
+	counts [storage.Sections]uint64
 	digest uint64
-	// chunk is what the replacer did not get yet, and its size in bytes.
+	// stored is the digest of what was stored: that of the snapshot unless adapt
+	// changes something.
+	stored uint64
+	// chunk is what put did not get yet, and its size in bytes.
 	chunk      []storage.Item
 	chunkBytes int
 }
@@ -156,9 +164,19 @@ func (l *loader) item(key storage.Key, value []byte) error {
 	}
 	l.last = key
 	l.count++
+	l.counts[key.Section]++
 	l.digest += storage.ItemHash(key, value)
-	l.chunk = append(l.chunk, storage.Item{Key: key, Value: value})
-	l.chunkBytes += cellOverhead + len(key.Bytes) + len(value)
+	return l.store(storage.Item{Key: key, Value: value})
+}
+
+// store passes an item on to put.
+func (l *loader) store(it storage.Item) error {
+	if l.put == nil || l.adapt != nil && !l.adapt(&it) {
+		return nil
+	}
+	l.stored += storage.ItemHash(it.Key, it.Value)
+	l.chunk = append(l.chunk, it)
+	l.chunkBytes += cellOverhead + len(it.Key.Bytes) + len(it.Value)
 	if l.chunkBytes < restoreChunk {
 		return nil
 	}
@@ -166,7 +184,10 @@ func (l *loader) item(key storage.Key, value []byte) error {
 }
 
 func (l *loader) flush() error {
-	if err := l.replacer.Put(l.chunk); err != nil {
+	if len(l.chunk) == 0 {
+		return nil
+	}
+	if err := l.put(l.chunk); err != nil {
 		return err
 	}
 	l.chunk, l.chunkBytes = nil, 0

@@ -45,7 +45,7 @@ func capacity(n int) option {
 }
 
 func cacheBytes(n int) option {
-	return func(_ *writebehind.Config, c *fsm.Config) { c.CacheBytes = n }
+	return func(_ *writebehind.Config, c *fsm.Config) { c.Budget = fsm.NewBudget(n) }
 }
 
 func newRig(t testing.TB, group uint32, opts ...option) *rig {
@@ -123,6 +123,9 @@ func (r *rig) dump(maps ...string) string {
 	r.dumpLocks(&b)
 	cluster := r.machine.Cluster()
 	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)
+	if cluster.Database != nil || r.machine.Adopted() {
+		fmt.Fprintf(&b, "%+v adopted %v token %d\n", cluster.Database, r.machine.Adopted(), r.machine.Fence())
+	}
 	return b.String()
 }
 

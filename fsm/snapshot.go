@@ -30,7 +30,7 @@ var _ io.ReadCloser = (*Snapshot)(nil)
 func (m *Machine) OpenSnapshot() (*Snapshot, error) {
 	s, err := m.openSnapshot()
 	if err != nil {
-		return nil, fmt.Errorf("open snapshot: %w", err)
+		return nil, fmt.Errorf("open snapshot: %w", m.noticed(err))
 	}
 	return s, nil
 }
@@ -71,8 +71,8 @@ func (s *Snapshot) measure() error {
 		}
 		s.size += int64(len(frame))
 	}
-	if s.frames.digest != mark.Digest {
-		return fmt.Errorf("digest of the items is %#x, that of the mark %#x: %w", s.frames.digest, mark.Digest, storage.ErrCorrupt)
+	if err := s.frames.complete(); err != nil {
+		return err
 	}
 	s.frames = frames{reader: reader, group: group, mark: mark}
 	return nil
@@ -141,14 +141,15 @@ func (f *frames) next() ([]byte, error) {
 		return nil, fmt.Errorf("read snapshot: %w", ErrClosed)
 	}
 	for f.stage == stageItems {
+		if sections[f.section].derived {
+			f.skipSection()
+			continue
+		}
 		frame, err := f.items()
 		if err != nil || frame != nil {
 			return frame, err
 		}
-		if f.section++; int(f.section) == len(sections) {
-			f.stage = stageTrailer
-		}
-		f.from = ""
+		f.skipSection()
 	}
 	switch f.stage {
 	case stageHeader:
@@ -160,6 +161,14 @@ func (f *frames) next() ([]byte, error) {
 	default:
 		return nil, io.EOF
 	}
+}
+
+// skipSection goes on with the section behind the present one.
+func (f *frames) skipSection() {
+	if f.section++; int(f.section) == len(sections) {
+		f.stage = stageTrailer
+	}
+	f.from = ""
 }
 
 func (f *frames) header() []byte {

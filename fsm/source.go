@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/quorate/quorate/fsm/storage"
+import (
+	"slices"
+
+	"github.com/quorate/quorate/fsm/storage"
+)
 
 // Group implements writebehind.Source.
 func (m *Machine) Group() uint32 { return m.group }
@@ -19,7 +23,7 @@ func (m *Machine) sealLocked() {
 	if m.err != nil || m.mark.Index == m.sealedIndex {
 		return
 	}
-	m.overlay.seal(m.mark)
+	m.overlay.seal(m.mark, m.trees.seal())
 	m.sealedIndex = m.mark.Index
 }
 
@@ -33,7 +37,7 @@ func (m *Machine) Oldest(limit int) (storage.Batch, int) {
 	case 0:
 		return storage.Batch{}, 0
 	case 1:
-		return storage.Batch{Group: m.group, Items: sealed[0].items, Mark: sealed[0].mark}, 1
+		return storage.Batch{Group: m.group, Items: slices.Concat(sealed[0].items, sealed[0].leaves), Mark: sealed[0].mark}, 1
 	}
 	m.overlay.merges++
 	return storage.Batch{Group: m.group, Items: merge(sealed, m.overlay.merges), Mark: sealed[len(sealed)-1].mark}, len(sealed)
@@ -58,3 +62,6 @@ func (m *Machine) Flushed() storage.Mark {
 // Pending implements writebehind.Source: the number of items that the store does
 // not hold yet.
 func (m *Machine) Pending() int { return int(m.overlay.pending.Load()) }
+
+// PendingBytes implements writebehind.Source: what those items take in memory.
+func (m *Machine) PendingBytes() int { return int(m.overlay.pendingBytes.Load()) }

@@ -19,18 +19,47 @@ func (m *Machine) AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Lea
 	if m.err != nil {
 		return 0, fmt.Errorf("hash tree: %w", m.err)
 	}
-	if tree := m.trees[treeID{mapName, kind}]; tree != nil {
+	if tree := m.trees.get(mapName, kind); tree != nil {
 		tree.AddTo(leaves)
 	}
 	return m.mark.Index, nil
 }
 
-// Leaf is a part of a map: its keys in a bucket, those below From left out.
+// MapNames lists the maps that have or had keys, in order.
+func (m *Machine) MapNames() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	names := make([]string, 0, len(m.trees.byID))
+	for id := range m.trees.byID {
+		names = append(names, id.mapName)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Leaf is a part of a map: its keys in a bucket, those below From left out; and with Tag,
+// which only sets have, of the key From its records and the removed tags below Tag.
 type Leaf struct {
 	Map    string
 	Bucket uint16
 	From   string
+	Tag    string
 }
+
+// MaxTags is the number of removed tags in a part of a set at most.
+const MaxTags = 1024
+
+// Behind is what follows a part of a set in the leaf.
+func (l Leaf) Behind(part protocol.OREntry) Leaf {
+	l.From, l.Tag = part.Key+"\x00", ""
+	if len(part.Tombstones) > 0 {
+		l.From, l.Tag = part.Key, TagBehind(part)
+	}
+	return l
+}
+
+// TagBehind is the first removed tag that can follow a part of a set.
+func TagBehind(part protocol.OREntry) string { return part.Tombstones[len(part.Tombstones)-1] + "\x00" }
 
 // LeafRecords calls fn with the records of a leaf that entries above since stored,
 // tombstones included, in key order, until it returns false. fn must neither keep nor
@@ -57,7 +86,7 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 	if m.err != nil {
 		return nil, 0, fmt.Errorf("hash tree: %w", m.err)
 	}
-	tree := m.trees[treeID{mapName, merkle.Records}]
+	tree := m.trees.get(mapName, merkle.Records)
 	for bucket := range uint16(merkle.Buckets) {
 		if tree != nil && tree.At(bucket).Changed > since {
 			buckets = append(buckets, bucket)
@@ -67,25 +96,57 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 }
 
 // LeafSets calls fn with the keys of a leaf of an observed-remove map, with their records
-// and removed tags, in key order, until it returns false. fn may keep them. It reads the
-// store and holds up Apply meanwhile. Errors as in Get.
-func (m *Machine) LeafSets(leaf Leaf, fn func(entry protocol.OREntry) bool) error {
+// and removed tags, in key order, until it returns false. A key with many removed tags comes
+// in parts: its records and the first MaxTags of them, in the order of their bytes, then
+// more of them. fn may keep the parts. It reads the store and holds up Apply meanwhile.
+// Errors as in Get.
+func (m *Machine) LeafSets(leaf Leaf, fn func(part protocol.OREntry) bool) error {
 	return m.look(func(l *look) error {
 		return l.items(storage.SectionSets, leaf, func(key string, value []byte) (bool, error) {
-			entry, err := l.entry(leaf.Map, key, value)
-			return err == nil && fn(entry), err
+			tag := ""
+			if key == leaf.From {
+				tag = leaf.Tag
+			}
+			return l.parts(leaf.Map, key, tag, value, fn)
 		})
 	})
 }
 
-// Set returns one key of an observed-remove map; without records and removed tags if
-// there is no such key. Otherwise as LeafSets.
-func (m *Machine) Set(mapName, key string) (entry protocol.OREntry, err error) {
+// parts calls fn with the parts of a set that is stored as value, from a tag on, until it
+// returns false, and reports whether it did not.
+func (l *look) parts(mapName, key, tag string, value []byte, fn func(part protocol.OREntry) bool) (bool, error) {
+	for more := true; more; {
+		var part protocol.OREntry
+		var err error
+		if part, more, err = l.part(mapName, key, tag, value); err != nil {
+			return false, err
+		}
+		if tag != "" && len(part.Tombstones) == 0 {
+			break
+		}
+		if !fn(part) {
+			return false, nil
+		}
+		if more {
+			tag = TagBehind(part)
+		}
+	}
+	return true, nil
+}
+
+// Set returns a part of one key of an observed-remove map, and whether more follows: its
+// records and first removed tags; with tag, no records and the removed tags from tag on. It
+// is empty if there is no such key. Otherwise as LeafSets.
+func (m *Machine) Set(mapName, key, tag string) (part protocol.OREntry, more bool, err error) {
 	err = m.look(func(l *look) error {
-		entry, err = l.set(mapName, key)
+		value, err := l.get(storage.SectionSets, appendPlace(nil, mapName, key))
+		if part = (protocol.OREntry{Key: key}); err != nil || value == nil {
+			return err
+		}
+		part, more, err = l.part(mapName, key, tag, value)
 		return err
 	})
-	return entry, err
+	return part, more, err
 }
 
 // Tag returns what the group knows of a tag of an observed-remove map. Errors as in Get.
@@ -106,6 +167,32 @@ func (m *Machine) Tag(mapName, tag string) (state TagState, err error) {
 type look struct {
 	machine *Machine
 	reader  storage.Reader
+	// latest is what changes returned last.
+	latest changes
+}
+
+// changes are the items of a section under a prefix that the store lacks or has otherwise:
+// with whether they exist, and those that do in order.
+type changes struct {
+	section storage.Section
+	prefix  string
+	items   map[string]bool
+	exist   []string
+}
+
+// changes returns those under prefix. Parts of one key ask again and again.
+func (l *look) changes(section storage.Section, prefix string) *changes {
+	if c := &l.latest; c.section == section && c.prefix == prefix {
+		return c
+	}
+	l.latest = changes{section: section, prefix: prefix, items: l.machine.overlay.dirtyKeys(section, prefix)}
+	for key, exists := range l.latest.items {
+		if exists {
+			l.latest.exist = append(l.latest.exist, key)
+		}
+	}
+	slices.Sort(l.latest.exist)
+	return &l.latest
 }
 
 // look calls fn with the state held still.
@@ -117,11 +204,11 @@ func (m *Machine) look(fn func(*look) error) error {
 	}
 	reader, err := m.store.NewReader()
 	if err != nil {
-		return fmt.Errorf("read state: %w", err)
+		return fmt.Errorf("read state: %w", m.noticed(err))
 	}
 	defer reader.Close()
 	if err := fn(&look{machine: m, reader: reader}); err != nil {
-		return fmt.Errorf("read state: %w", err)
+		return fmt.Errorf("read state: %w", m.noticed(err))
 	}
 	return nil
 }
@@ -135,26 +222,26 @@ func (l *look) get(section storage.Section, key []byte) ([]byte, error) {
 	return l.reader.Get(l.machine.group, storage.Key{Section: section, Bytes: string(key)})
 }
 
-// keys returns what follows prefix in the keys of the items under it, in order.
-func (l *look) keys(section storage.Section, prefix string) ([]string, error) {
-	dirty := l.machine.overlay.dirtyKeys(section, prefix)
+// keys returns what follows prefix in the keys of the items under it, of those from a place
+// on the first limit, in order.
+func (l *look) keys(section storage.Section, prefix, from string, limit int) ([]string, error) {
+	dirty := l.changes(section, prefix)
 	var list []string
-	err := l.reader.Scan(l.machine.group, section, prefix, "", func(key string, _ []byte) bool {
-		if _, changed := dirty[key]; !changed {
+	err := l.reader.Scan(l.machine.group, section, prefix, prefix+from, func(key string, _ []byte) bool {
+		if _, changed := dirty.items[key]; !changed {
 			list = append(list, key[len(prefix):])
 		}
-		return true
+		return len(list) < limit
 	})
-	if err != nil || len(dirty) == 0 {
+	if err != nil || len(dirty.items) == 0 {
 		return list, err
 	}
-	for key, exists := range dirty {
-		if exists {
-			list = append(list, key[len(prefix):])
-		}
+	at, _ := slices.BinarySearch(dirty.exist, prefix+from)
+	for _, key := range dirty.exist[at:min(at+limit, len(dirty.exist))] {
+		list = append(list, key[len(prefix):])
 	}
 	slices.Sort(list)
-	return list, nil
+	return list[:min(len(list), limit)], nil
 }
 
 // items calls fn for the items of a leaf in key order, with their keys in the map, until
@@ -197,21 +284,25 @@ func (l *look) items(section storage.Section, leaf Leaf, fn func(key string, val
 	return bad
 }
 
-// set reads one key of an observed-remove map.
-func (l *look) set(mapName, key string) (protocol.OREntry, error) {
-	value, err := l.get(storage.SectionSets, appendPlace(nil, mapName, key))
-	if err != nil || value == nil {
-		return protocol.OREntry{Key: key}, err
+// part is a part of a key of an observed-remove map whose set is stored as value.
+func (l *look) part(mapName, key, tag string, value []byte) (part protocol.OREntry, more bool, err error) {
+	part.Key = key
+	head := value
+	if tag == "" {
+		head = slices.Clone(value)
 	}
-	return l.entry(mapName, key, value)
-}
-
-// entry is a key of an observed-remove map whose set is stored as value.
-func (l *look) entry(mapName, key string, value []byte) (protocol.OREntry, error) {
-	s, err := decodeSet(slices.Clone(value))
-	entry := protocol.OREntry{Key: key, Records: s.records}
-	if err == nil && s.removed > 0 {
-		entry.Tombstones, err = l.keys(storage.SectionRemoved, string(removedPrefix(mapName, key)))
+	s, err := decodeSet(head)
+	if err != nil {
+		return part, false, err
 	}
-	return entry, err
+	if tag == "" {
+		part.Records = s.records
+	}
+	if s.removed > 0 {
+		part.Tombstones, err = l.keys(storage.SectionRemoved, string(removedPrefix(mapName, key)), tag, MaxTags+1)
+	}
+	if more = len(part.Tombstones) > MaxTags; more {
+		part.Tombstones = part.Tombstones[:MaxTags]
+	}
+	return part, more, err
 }

@@ -11,7 +11,8 @@ import (
 
 // commands says how each kind is applied; a kind without a row stops the group.
 // Each command changes at most one item of a section that counts; a collection changes
-// as many as its proposer puts into it, and the end of a session its locks.
+// as many as its proposer puts into it, the end of a session its locks, and a recovery
+// the cluster documents.
 var commands = [...]struct {
 	name  string
 	apply func(*run, command.Raw) (command.Result, error)
@@ -35,35 +36,47 @@ var commands = [...]struct {
 	command.KindEndGateway:   {"end-gateway", applyEndGateway},
 	command.KindCounterMerge: {"counter-merge", applyCounterMerge},
 	command.KindCounterAdd:   {"counter-add", applyCounterAdd},
+
+	command.KindRaiseTokens: {"raise-tokens", applyRaiseTokens},
+	command.KindRecover:     {"recover", applyRecover},
+	command.KindDocumentPut: {"document-put", applyDocumentPut},
+	command.KindDatabasePut: {"database-put", applyDatabasePut},
+	command.KindAdopt:       {"adopt", applyAdopt},
 }
 
 // sections says what each part of the state is. The items of a scanned section are
 // read when a machine opens, because something in memory follows from them; load takes
 // one item, in key order. For the others load only checks the item. What counts is
 // counted for the batch size; the rest is bookkeeping of what counts. A kept item stays
-// in memory for a while when it is flushed.
+// in memory for a while when it is flushed. What a tree is made of is read only when the
+// store lacks the tree. A derived section follows from others: it is no part of digests
+// and snapshots, and has no row of its own to load.
 var sections = [...]struct {
 	name    string
 	scanned bool
 	counts  bool
 	kept    bool
+	treed   bool
+	derived bool
 	load    func(s *resident, key string, value []byte) error
 }{
-	storage.SectionRecords: {"records", true, true, true, loadRecord},
-	storage.SectionDedup:   {"dedup", true, false, true, loadOutcome},
-	storage.SectionSystem:  {"system", true, true, true, loadDocument},
-	storage.SectionSets:    {"sets", true, true, true, loadSet},
-	storage.SectionTags:    {"tags", false, false, true, loadTag},
-	storage.SectionRemoved: {"removed", false, false, false, loadRemoved},
-	storage.SectionKeys:    {"keys", false, false, false, loadKey},
-	storage.SectionGraves:  {"graves", false, false, false, loadGrave},
-	storage.SectionGroup:   {"group", true, false, true, loadGroup},
+	storage.SectionRecords: {name: "records", scanned: true, counts: true, kept: true, treed: true, load: loadRecord},
+	storage.SectionDedup:   {name: "dedup", scanned: true, kept: true, load: loadOutcome},
+	storage.SectionSystem:  {name: "system", scanned: true, counts: true, kept: true, load: loadDocument},
+	storage.SectionSets:    {name: "sets", scanned: true, counts: true, kept: true, treed: true, load: loadSet},
+	storage.SectionTags:    {name: "tags", kept: true, load: loadTag},
+	storage.SectionRemoved: {name: "removed", load: loadRemoved},
+	storage.SectionKeys:    {name: "keys", load: loadKey},
+	storage.SectionGraves:  {name: "graves", load: loadGrave},
+	storage.SectionGroup:   {name: "group", scanned: true, kept: true, load: loadGroup},
 
-	storage.SectionLocks:    {"locks", true, true, true, loadLock},
-	storage.SectionGateways: {"gateways", true, false, true, loadGateway},
-	storage.SectionSettled:  {"settled", true, false, true, loadSettled},
-	storage.SectionFences:   {"fences", false, false, true, loadFence},
-	storage.SectionCounters: {"counters", false, true, true, loadCounter},
+	storage.SectionLocks:    {name: "locks", scanned: true, counts: true, kept: true, load: loadLock},
+	storage.SectionGateways: {name: "gateways", scanned: true, kept: true, load: loadGateway},
+	storage.SectionSettled:  {name: "settled", scanned: true, kept: true, load: loadSettled},
+	storage.SectionFences:   {name: "fences", kept: true, load: loadFence},
+	storage.SectionCounters: {name: "counters", counts: true, kept: true, load: loadCounter},
+	storage.SectionAdded:    {name: "added", scanned: true, kept: true, load: loadAdded},
+	storage.SectionLeaves:   {name: "leaves", derived: true},
 }
 
 // resident is what a machine keeps in memory of the whole state, while it is read
@@ -74,16 +87,17 @@ type resident struct {
 	trees   trees
 	// horizon is what was collected.
 	horizon Horizon
-	// settled is the window of commands for locks and counters, which many writes of
-	// records do not push out.
-	settled window
-	locks   *lock.Table
+	// settled is the window of commands for locks, and added that of additions to
+	// counters: what one kind of command does pushes no outcome of another out.
+	settled, added window
+	locks          *lock.Table
+	adopted        bool
 }
 
 func newResident() *resident {
 	return &resident{
-		window: newWindow(storage.SectionDedup), cluster: &system.State{}, trees: trees{},
-		settled: newWindow(storage.SectionSettled), locks: lock.NewTable(),
+		window: newWindow(storage.SectionDedup), cluster: &system.State{}, trees: newTrees(),
+		settled: newWindow(storage.SectionSettled), added: newWindow(storage.SectionAdded), locks: lock.NewTable(),
 	}
 }
 
@@ -95,25 +109,35 @@ func (s *resident) load(key storage.Key, value []byte) error {
 	return sections[key.Section].load(s, key.Bytes, value)
 }
 
-// readSection takes every item of a section from the store.
-func (s *resident) readSection(reader storage.Reader, group uint32, section storage.Section) error {
+// readSection reads every item of a section from the store, with load takes what is kept in
+// memory of it, and returns the section's share of the digest.
+func (s *resident) readSection(reader storage.Reader, group uint32, section storage.Section, load bool) (digest uint64, err error) {
+	if section == 0 || sections[section].load == nil {
+		return 0, nil
+	}
 	var bad error
-	err := reader.Scan(group, section, "", "", func(key string, value []byte) bool {
-		bad = s.load(storage.Key{Section: section, Bytes: key}, value)
+	err = reader.Scan(group, section, "", "", func(key string, value []byte) bool {
+		k := storage.Key{Section: section, Bytes: key}
+		digest += storage.ItemHash(k, value)
+		if load {
+			bad = s.load(k, value)
+		}
 		return bad == nil
 	})
 	if err == nil {
 		err = bad
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", section, err)
+		return 0, fmt.Errorf("read %s: %w", section, err)
 	}
-	return nil
+	return digest, nil
 }
 
 func loadOutcome(s *resident, key string, value []byte) error { return s.window.load(key, value) }
 
 func loadSettled(s *resident, key string, value []byte) error { return s.settled.load(key, value) }
+
+func loadAdded(s *resident, key string, value []byte) error { return s.added.load(key, value) }
 
 func loadDocument(s *resident, key string, value []byte) error {
 	next, err := s.cluster.Load(key, value)

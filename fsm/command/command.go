@@ -41,6 +41,12 @@ const (
 	KindEndGateway   Kind = 16 // end the connections of a node that is silent
 	KindCounterMerge Kind = 17 // raise the cells of a counter
 	KindCounterAdd   Kind = 18 // add to a counter
+
+	KindRaiseTokens Kind = 19 // leave out tokens that a lost majority may have given
+	KindRecover     Kind = 20 // system group: go on as a cluster of one survivor
+	KindDocumentPut Kind = 21 // system group: write one document of the operators
+	KindDatabasePut Kind = 23 // system group: the database that the cluster writes to
+	KindAdopt       Kind = 24 // what a database held before is, or will be, in the state
 )
 
 // kindNames name the kinds for logs and errors.
@@ -50,6 +56,9 @@ var kindNames = [...]string{
 	KindLock: "lock", KindUnlock: "unlock", KindExpire: "expire", KindRenew: "renew", KindCancel: "cancel",
 	KindEndSession: "end-session", KindBeat: "beat", KindEndGateway: "end-gateway",
 	KindCounterMerge: "counter-merge", KindCounterAdd: "counter-add",
+	KindRaiseTokens: "raise-tokens", KindRecover: "recover",
+	KindDocumentPut: "document-put",
+	KindDatabasePut: "database-put", KindAdopt: "adopt",
 }
 
 // Ignorable marks the kinds that may be skipped by nodes that do not know them.
@@ -81,9 +90,20 @@ type Put struct {
 	// Origin names the connection that wrote, so that change events are not echoed
 	// to it. Empty for writes without a connection.
 	Origin string
-	// Fence makes the write depend on a lock.
+	// Fence makes the write depend on a lock, Guard on what it takes the place of.
 	Fence Fence
+	Guard Guard
 }
+
+// FarDedup is the Dedup of a write whose stamp is replaced because it is too far in the
+// future: the stamp still tells a repeat from a new write, also one that comes when the
+// stamp is not that far any more.
+func (p *Put) FarDedup() string {
+	return fmt.Sprintf("%s%s/%d/%s%s", FarPrefix, p.Record.Timestamp, len(p.Map), p.Map, p.Key)
+}
+
+// FarPrefix begins what FarDedup returns.
+const FarPrefix = "far/"
 
 // Fence names a lock and the token with which the writer holds it. The write is refused
 // where a greater token of the lock has written. The zero value is no fence.

@@ -196,11 +196,16 @@ func FuzzDecodeEntry(f *testing.F) {
 		command.EncodeTablePut(1, system.Table{Groups: []system.Placement{{Voters: []string{"a"}}}}),
 		command.EncodeGenesis(system.Genesis{ClusterID: "c"}), orAdd(command.ORAdd{Map: "m", Key: "k", Record: protocol.ORRecord{Tag: "t"}}),
 		orRemove(command.ORRemove{Map: "m", Tag: "t", Homeless: true}), command.EncodeCollect(command.Collect{ThroughMillis: 7, Graves: []string{"a", ""}}),
+		command.EncodeDocumentPut(3, system.Document{Name: "settings", Version: 3, Value: []byte("{}")}),
 		command.EncodeRead(), command.EncodeLockRequest(command.KindLock, command.LockRequest{Name: "l", Request: lock.Request{Session: lock.Session{Gateway: "g", Number: 1}, ID: 2, TTLMillis: 3}}),
 		command.EncodeLockToken(command.KindRenew, command.LockToken{Name: "l", Token: 1, Lease: 2, TTLMillis: 3}),
 		command.EncodeLockSession(command.KindBeat, command.LockSession{Session: lock.Session{Gateway: "g"}, Beat: 1}),
 		command.EncodeCounterMerge(command.CounterMerge{Name: "c", Cells: []command.Cell{{Writer: "a", Positive: 1}, {Writer: "b", Negative: 0.5}}}),
 		command.EncodeCounterAdd(command.CounterAdd{Name: "c", Delta: -1, Dedup: "d"}),
+		command.EncodeCounterAdd(command.CounterAdd{Life: "l", Name: "c", Delta: -1, Dedup: "d"}),
+		command.EncodeCounterMerge(command.CounterMerge{Life: "l", Name: "c", Cells: []command.Cell{{Writer: "a", Positive: 1}}}),
+		command.EncodeRaiseTokens(command.RaiseTokens{By: 1 << 32}), command.EncodeRecover(command.Recover{ClusterID: "c", Survivor: "a#1", SinceMillis: 7}),
+		command.EncodeDatabasePut(system.Database{Instance: "i", Epoch: 1, Token: 2}), command.EncodeAdopt(command.Adopt{Token: 7, Complete: true}),
 		command.EncodePut(command.Put{Map: "m", Key: "k", Fence: command.Fence{Lock: "l", Token: 7}}),
 		orAdd(command.ORAdd{Map: "m", Key: "k", Fence: command.Fence{Lock: "l", Token: 7}}), orRemove(command.ORRemove{Map: "m", Tag: "t", Fence: command.Fence{Lock: "l", Token: 7}}),
 	}))
@@ -231,6 +236,14 @@ func decodeBody(t *testing.T, c command.Raw) {
 		_, _, err = command.DecodeTablePut(c)
 	case command.KindGenesis:
 		_, err = command.DecodeGenesis(c)
+	case command.KindDocumentPut:
+		var base uint64
+		var m system.Document
+		base, m, err = command.DecodeDocumentPut(c)
+		readsBack(t, err, m, func() (any, error) {
+			_, again, err := command.DecodeDocumentPut(command.EncodeDocumentPut(base, m))
+			return again, err
+		})
 	case command.KindCollect:
 		var m command.Collect
 		if m, err = command.DecodeCollect(c); err == nil {
@@ -254,6 +267,14 @@ func decodeBody(t *testing.T, c command.Raw) {
 		}
 	case command.KindRead:
 		err = command.CheckRead(c)
+	case command.KindDatabasePut:
+		var d system.Database
+		d, err = command.DecodeDatabasePut(c)
+		readsBack(t, err, d, func() (any, error) { return command.DecodeDatabasePut(command.EncodeDatabasePut(d)) })
+	case command.KindAdopt:
+		var a command.Adopt
+		a, err = command.DecodeAdopt(c)
+		readsBack(t, err, a, func() (any, error) { return command.DecodeAdopt(command.EncodeAdopt(a)) })
 	case command.KindLock, command.KindCancel:
 		var m command.LockRequest
 		m, err = command.DecodeLockRequest(c)
@@ -274,6 +295,14 @@ func decodeBody(t *testing.T, c command.Raw) {
 		var m command.CounterAdd
 		m, err = command.DecodeCounterAdd(c)
 		readsBack(t, err, m, func() (any, error) { return command.DecodeCounterAdd(command.EncodeCounterAdd(m)) })
+	case command.KindRaiseTokens:
+		var m command.RaiseTokens
+		m, err = command.DecodeRaiseTokens(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeRaiseTokens(command.EncodeRaiseTokens(m)) })
+	case command.KindRecover:
+		var m command.Recover
+		m, err = command.DecodeRecover(c)
+		readsBack(t, err, m, func() (any, error) { return command.DecodeRecover(command.EncodeRecover(m)) })
 	default:
 		var p command.Put
 		if p, err = command.DecodePut(c); err == nil {

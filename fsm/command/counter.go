@@ -7,7 +7,15 @@ import (
 	"github.com/quorate/quorate/fsm/codec"
 )
 
-const counterVersion = 1
+// Bodies of version lifeVersion begin with the life of the cluster.
+const (
+	counterVersion = 1
+	lifeVersion    = 2
+)
+
+// ComparedAddVersion is the version of KindCounterAdd since which a dedup id that comes
+// again with another name or delta is refused.
+const ComparedAddVersion = 2
 
 // Cell is the share of one writer in a counter: the totals that it ever added and
 // subtracted. They are finite and not negative.
@@ -21,14 +29,19 @@ const minCell = 17
 
 // CounterMerge raises the cells of a counter to those of a writer's state.
 type CounterMerge struct {
+	// Life is the life of the cluster in which the command was made, empty for none: the
+	// state does not raise the cell that belongs to the additions of this life.
+	Life string
 	Name string
 	// Cells are in the order of their writers, each once.
 	Cells []Cell
 }
 
-// CounterAdd adds to a counter, once per dedup id. Its result holds the counter's total
-// in Value.
+// CounterAdd adds to a counter, once per dedup id; another addition under the id is refused.
+// Its result holds the counter's total in Value.
 type CounterAdd struct {
+	// Life is as in CounterMerge: the addition goes to the cell of this life.
+	Life string
 	Name string
 	// Delta is finite; a negative one subtracts.
 	Delta float64
@@ -37,17 +50,18 @@ type CounterAdd struct {
 
 // EncodeCounterMerge encodes m as a command of its own memory.
 func EncodeCounterMerge(m CounterMerge) Raw {
-	return Raw{Kind: KindCounterMerge, Version: counterVersion, Body: AppendCells(codec.AppendText(nil, m.Name), m.Cells)}
+	version, b := appendLife(m.Life)
+	return Raw{Kind: KindCounterMerge, Version: version, Body: AppendCells(codec.AppendText(b, m.Name), m.Cells)}
 }
 
 // DecodeCounterMerge decodes what EncodeCounterMerge wrote, into memory of its own.
 // Errors wrap ErrMalformed or ErrFormat.
 func DecodeCounterMerge(c Raw) (CounterMerge, error) {
-	if err := checkVersion(c, counterVersion); err != nil {
+	if err := checkVersion(c, lifeVersion); err != nil {
 		return CounterMerge{}, err
 	}
 	r := codec.NewReader(c.Body)
-	m := CounterMerge{Name: r.Text(), Cells: ReadCells(&r)}
+	m := CounterMerge{Life: readLife(&r, c.Version), Name: r.Text(), Cells: ReadCells(&r)}
 	if err := r.End(); err != nil {
 		return CounterMerge{}, malformed("decode counter merge", err)
 	}
@@ -96,17 +110,22 @@ func readTotal(r *codec.Reader) float64 {
 
 // EncodeCounterAdd encodes m as a command of its own memory.
 func EncodeCounterAdd(m CounterAdd) Raw {
-	b := codec.AppendText(codec.AppendText(nil, m.Name), m.Dedup)
-	return Raw{Kind: KindCounterAdd, Version: counterVersion, Body: appendFloat(b, m.Delta)}
+	b := codec.AppendText(nil, m.Life)
+	b = codec.AppendText(codec.AppendText(b, m.Name), m.Dedup)
+	return Raw{Kind: KindCounterAdd, Version: ComparedAddVersion, Body: appendFloat(b, m.Delta)}
 }
 
 // DecodeCounterAdd decodes what EncodeCounterAdd wrote; see DecodeCounterMerge.
 func DecodeCounterAdd(c Raw) (CounterAdd, error) {
-	if err := checkVersion(c, counterVersion); err != nil {
+	if err := checkVersion(c, ComparedAddVersion); err != nil {
 		return CounterAdd{}, err
 	}
 	r := codec.NewReader(c.Body)
-	m := CounterAdd{Name: r.Text(), Dedup: r.Text(), Delta: math.Float64frombits(r.Uint64())}
+	m := CounterAdd{}
+	if c.Version >= lifeVersion {
+		m.Life = r.Text()
+	}
+	m.Name, m.Dedup, m.Delta = r.Text(), r.Text(), math.Float64frombits(r.Uint64())
 	if math.IsNaN(m.Delta) || math.IsInf(m.Delta, 0) {
 		r.Fail("delta %x", math.Float64bits(m.Delta))
 	}
@@ -114,6 +133,25 @@ func DecodeCounterAdd(c Raw) (CounterAdd, error) {
 		return CounterAdd{}, malformed("decode counter add", err)
 	}
 	return m, nil
+}
+
+// appendLife begins a body, and says of which version it is.
+func appendLife(life string) (version uint8, body []byte) {
+	if life == "" {
+		return counterVersion, nil
+	}
+	return lifeVersion, codec.AppendText(nil, life)
+}
+
+func readLife(r *codec.Reader, version uint8) string {
+	if version < lifeVersion {
+		return ""
+	}
+	life := r.Text()
+	if life == "" {
+		r.Fail("no life")
+	}
+	return life
 }
 
 // EncodeTotal encodes the Value of the result of KindCounterAdd.

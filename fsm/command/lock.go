@@ -9,6 +9,18 @@ import (
 
 const lockVersion = 1
 
+// QueuedOnceVersion is the version of KindLock since which a request that waits takes no
+// second place in the queue, however long ago it came first.
+const QueuedOnceVersion = 2
+
+// requestVersion is the version of the requests of a kind.
+func requestVersion(kind Kind) uint8 {
+	if kind == KindLock {
+		return QueuedOnceVersion
+	}
+	return lockVersion
+}
+
 // LockRequest is the body of KindLock, which asks for a lock, and of KindCancel, which
 // gives up the wait for it. Their results hold a lock.Outcome in Value.
 type LockRequest struct {
@@ -18,13 +30,13 @@ type LockRequest struct {
 
 // EncodeLockRequest encodes m as a command of its own memory.
 func EncodeLockRequest(kind Kind, m LockRequest) Raw {
-	return Raw{Kind: kind, Version: lockVersion, Body: lock.AppendRequest(codec.AppendText(nil, m.Name), m.Request)}
+	return Raw{Kind: kind, Version: requestVersion(kind), Body: lock.AppendRequest(codec.AppendText(nil, m.Name), m.Request)}
 }
 
 // DecodeLockRequest decodes what EncodeLockRequest wrote, into memory of its own. Errors
 // wrap ErrMalformed or ErrFormat.
 func DecodeLockRequest(c Raw) (LockRequest, error) {
-	if err := checkVersion(c, lockVersion); err != nil {
+	if err := checkVersion(c, requestVersion(c.Kind)); err != nil {
 		return LockRequest{}, err
 	}
 	r := codec.NewReader(c.Body)

@@ -13,7 +13,8 @@ const (
 	putStamped   = 1 << 0
 	putOverwrite = 1 << 1
 	putFenced    = 1 << 2
-	putKnown     = putStamped | putOverwrite | putFenced
+	putGuarded   = 1 << 3
+	putKnown     = putStamped | putOverwrite | putFenced | putGuarded
 )
 
 // EncodePut encodes p as a command of its own memory.
@@ -24,7 +25,7 @@ func EncodePut(p Put) Raw {
 
 // PutSize is the room that AppendPut needs for p, at most.
 func PutSize(p Put) int {
-	return 1 + 10*binary.MaxVarintLen64 + len(p.Fence.Lock) + len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) +
+	return 1 + guardBytes + 10*binary.MaxVarintLen64 + len(p.Fence.Lock) + len(p.Map) + len(p.Key) + len(p.Record.Timestamp.NodeID) +
 		len(p.Dedup) + len(p.Origin) + len(p.Record.Value)
 }
 
@@ -37,7 +38,7 @@ func AppendPut(dst []byte, p Put) (c Raw, extended []byte) {
 	}
 	start, b := len(dst), dst
 	b = append(b, putFlags(p))
-	b = appendFence(b, p.Fence)
+	b = appendGuard(appendFence(b, p.Fence), p.Guard)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Millis)
 	b = binary.AppendVarint(b, p.Record.Timestamp.Counter)
 	b = binary.AppendVarint(b, p.Record.TTLMillis)
@@ -56,6 +57,9 @@ func putFlags(p Put) (flags byte) {
 	if p.Fence.Lock != "" {
 		flags |= putFenced
 	}
+	if p.Guard.On {
+		flags |= putGuarded
+	}
 	return flags
 }
 
@@ -73,6 +77,9 @@ func DecodePut(c Raw) (Put, error) {
 	}
 	if flags&putFenced != 0 {
 		p.Fence = takeFence(&r)
+	}
+	if flags&putGuarded != 0 {
+		p.Guard = takeGuard(&r)
 	}
 	p.Record.Timestamp.Millis = r.Varint()
 	p.Record.Timestamp.Counter = r.Varint()

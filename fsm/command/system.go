@@ -68,6 +68,25 @@ func DecodeGenesis(c Raw) (system.Genesis, error) {
 	return g, closeSystem(c, &r, err)
 }
 
+// EncodeDocumentPut encodes the proposal to write document d, computed from version base
+// of it (zero: there was none). d.Version is not used.
+func EncodeDocumentPut(base uint64, d system.Document) Raw {
+	body := system.AppendDocument(binary.AppendUvarint(nil, base), d)
+	return Raw{Kind: KindDocumentPut, Version: systemVersion, Body: body}
+}
+
+// DecodeDocumentPut decodes what EncodeDocumentPut wrote. Errors wrap ErrMalformed or
+// ErrFormat.
+func DecodeDocumentPut(c Raw) (base uint64, d system.Document, err error) {
+	r, err := openSystem(c)
+	if err != nil {
+		return 0, system.Document{}, err
+	}
+	base = r.Uvarint()
+	d, err = system.DecodeDocument(r.Rest())
+	return base, d, closeSystem(c, &r, err)
+}
+
 func openSystem(c Raw) (codec.Reader, error) {
 	return codec.NewReader(c.Body), checkVersion(c, systemVersion)
 }

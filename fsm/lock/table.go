@@ -14,8 +14,15 @@ import (
 	"slices"
 )
 
-// MaxWaiters is how many requests wait for one lock at most.
-const MaxWaiters = 1024
+// Bounds of what clients can pile up.
+const (
+	// MaxWaiters is how many requests wait for one lock at most, and MaxPlaces how many
+	// of them come from one session.
+	MaxWaiters = 1024
+	MaxPlaces  = 16
+	// MaxLocks is how many locks of a group one session holds or waits for at most.
+	MaxLocks = 1024
+)
 
 // Session names a client connection: the run of the node that serves it, and the
 // connection's number there.
@@ -55,7 +62,7 @@ const (
 	Waiting State = 2
 	// Gone: it neither holds nor waits, and never will.
 	Gone State = 3
-	// Full: too many wait already; it does not.
+	// Full: too many wait already, or the session has too many locks; it does not wait.
 	Full State = 4
 )
 
@@ -68,7 +75,7 @@ type Outcome struct {
 // Table is the locks of a group. Use NewTable.
 type Table struct {
 	locks map[string]*Lock
-	// fence is the greatest token so far.
+	// fence is the greatest token so far, given or left out.
 	fence    uint64
 	gateways map[string]*gateway
 	changes  Changes
@@ -99,8 +106,20 @@ type gateway struct {
 // NewTable returns a table without locks.
 func NewTable() *Table { return &Table{locks: map[string]*Lock{}, gateways: map[string]*gateway{}} }
 
-// Fence is the greatest token that was ever given.
+// Fence is the greatest token that was ever given or left out.
 func (t *Table) Fence() uint64 { return t.fence }
+
+// MaxToken is the greatest token there can be: clients count in floating point.
+const MaxToken = 1<<53 - 1
+
+// Raise leaves out the next tokens, by that many, unless they would pass MaxToken.
+func (t *Table) Raise(by uint64) bool {
+	if t.fence > MaxToken || by > MaxToken-t.fence {
+		return false
+	}
+	t.fence += by
+	return true
+}
 
 // Get returns a lock, nil if nobody holds it. It must not be modified, and is good
 // until the next change.
@@ -132,20 +151,43 @@ func (t *Table) Beat(name string) uint64 {
 func (t *Table) Acquire(name string, req Request, index uint64) Outcome {
 	l := t.locks[name]
 	switch {
+	case t.crowded(req.Session, l, name):
+		return Outcome{State: Full}
 	case l == nil:
 		l = &Lock{Name: name}
 		t.locks[name] = l
 		t.grant(l, req)
 	case l.Holder.Session == req.Session:
 		return Outcome{State: Granted, Token: l.Token}
-	case len(l.Waiters) == MaxWaiters:
-		return Outcome{State: Full}
 	default:
 		l.Waiters = append(l.Waiters, req)
 	}
 	t.touch(name)
 	t.enter(req.Session, name, index)
 	return t.Status(name, req)
+}
+
+// crowded reports whether a session may not have one more lock, or one more place in the
+// queue of l.
+func (t *Table) crowded(s Session, l *Lock, name string) bool {
+	if l != nil && l.Holder.Session == s {
+		return false
+	}
+	if g := t.gateways[s.Gateway]; g != nil && len(g.sessions[s.Number]) >= MaxLocks {
+		if _, has := g.sessions[s.Number][name]; !has {
+			return true
+		}
+	}
+	if l == nil {
+		return false
+	}
+	places := 0
+	for _, w := range l.Waiters {
+		if w.Session == s {
+			places++
+		}
+	}
+	return places >= MaxPlaces || len(l.Waiters) >= MaxWaiters
 }
 
 // Status is what a request has come to that was made before.

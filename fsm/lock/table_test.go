@@ -185,3 +185,38 @@ func TestAQueueIsServedInOrderAndHasAnEnd(t *testing.T) {
 		t.Errorf("changes %+v", changes.Locks[:1])
 	}
 }
+
+func TestOneSessionDoesNotFillAQueue(t *testing.T) {
+	table := lock.NewTable()
+	table.Acquire("l", request(1), 1)
+	greedy := lock.Session{Gateway: "n1", Number: 77}
+	for i := range uint64(lock.MaxPlaces) {
+		if o := table.Acquire("l", lock.Request{Session: greedy, ID: 100 + i}, 1); o.State != lock.Waiting {
+			t.Fatalf("place %d: %+v, want it waiting", i, o)
+		}
+	}
+	if o := table.Acquire("l", lock.Request{Session: greedy, ID: 999}, 1); o.State != lock.Full {
+		t.Errorf("one place more: %+v, want it refused", o)
+	}
+	if o := table.Acquire("l", request(2), 1); o.State != lock.Waiting {
+		t.Errorf("another session: %+v, want it waiting", o)
+	}
+}
+
+func TestOneSessionHasABoundedNumberOfLocks(t *testing.T) {
+	table := lock.NewTable()
+	for i := range lock.MaxLocks {
+		if o := table.Acquire(fmt.Sprint(i), request(1), 1); o.State != lock.Granted {
+			t.Fatalf("lock %d: %+v, want it granted", i, o)
+		}
+	}
+	if o := table.Acquire("one more", request(1), 1); o.State != lock.Full {
+		t.Errorf("one lock more: %+v, want it refused", o)
+	}
+	if o := table.Acquire("0", request(1), 1); o.State != lock.Granted {
+		t.Errorf("a lock that it has: %+v, want it granted", o)
+	}
+	if table.Get("one more") != nil {
+		t.Error("the refused request left a lock behind")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/fsm/codec"
@@ -20,8 +21,14 @@ const documentFormat = 1
 const (
 	GenesisKey   = "genesis"
 	TableKey     = "table"
+	DatabaseKey  = "database"
 	memberPrefix = "member/"
+
+	documentPrefix = "document/"
 )
+
+// DocumentKey is the key under which the document of a name is stored.
+func DocumentKey(name string) string { return documentPrefix + name }
 
 // MemberKey is the key under which the member with the server id is stored.
 func MemberKey(id string) string { return memberPrefix + id }
@@ -39,12 +46,22 @@ func (s *State) Load(key string, value []byte) (*State, error) {
 		t, err := DecodeTable(value)
 		next.Table = t
 		return next, err
+	case key == DatabaseKey:
+		d, err := DecodeDatabase(value)
+		next.Database = &d
+		return next, err
 	case strings.HasPrefix(key, memberPrefix):
 		m, err := DecodeMember(value)
 		if err == nil && MemberKey(m.ID) != key {
 			err = fmt.Errorf("%w: member %q under key %q", ErrMalformed, m.ID, key)
 		}
 		return s.withMember(m), err
+	case strings.HasPrefix(key, documentPrefix):
+		d, err := DecodeDocument(value)
+		if err == nil && DocumentKey(d.Name) != key {
+			err = fmt.Errorf("%w: document %q under key %q", ErrMalformed, d.Name, key)
+		}
+		return s.withDocument(d), err
 	default:
 		return s, fmt.Errorf("%w: unknown key %q", ErrMalformed, key)
 	}
@@ -71,6 +88,20 @@ func DecodeGenesis(b []byte) (Genesis, error) {
 		CreatedMillis:     r.Varint(),
 	}
 	return g, finish(&r, "genesis")
+}
+
+// AppendDatabase appends the encoding of d to dst.
+func AppendDatabase(dst []byte, d Database) []byte {
+	dst = codec.AppendText(append(dst, documentFormat), d.Instance)
+	dst = binary.AppendUvarint(dst, d.Epoch)
+	return binary.AppendUvarint(dst, d.Token)
+}
+
+// DecodeDatabase decodes what AppendDatabase wrote. Errors wrap ErrMalformed.
+func DecodeDatabase(b []byte) (Database, error) {
+	r := open(b)
+	d := Database{Instance: r.Text(), Epoch: r.Uvarint(), Token: r.Uvarint()}
+	return d, finish(&r, "database")
 }
 
 // AppendMember appends the encoding of m to dst.
@@ -132,6 +163,23 @@ func DecodeTable(b []byte) (Table, error) {
 		t.Groups = append(t.Groups, p)
 	}
 	return t, finish(&r, "table")
+}
+
+// AppendDocument appends the encoding of d to dst.
+func AppendDocument(dst []byte, d Document) []byte {
+	dst = append(dst, documentFormat)
+	dst = codec.AppendText(dst, d.Name)
+	dst = binary.AppendUvarint(dst, d.Version)
+	return append(dst, d.Value...)
+}
+
+// DecodeDocument decodes what AppendDocument wrote; the value is a copy. Errors wrap
+// ErrMalformed.
+func DecodeDocument(b []byte) (Document, error) {
+	r := open(b)
+	d := Document{Name: r.Text(), Version: r.Uvarint()}
+	d.Value = slices.Clone(r.Rest())
+	return d, finish(&r, "document")
 }
 
 // open starts reading a document and checks its format.

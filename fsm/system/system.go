@@ -61,6 +61,17 @@ type Genesis struct {
 	CreatedMillis int64
 }
 
+// Database is the table of a database that a cluster writes its records to.
+type Database struct {
+	// Instance names the cluster's claim of the table, at random: a table with another one
+	// or with none is not the cluster's.
+	Instance string
+	// Epoch counts the claims of the table.
+	Epoch uint64
+	// Token is at least the greatest one that earlier owners of the table have given.
+	Token uint64
+}
+
 // Member is one life of a node's data.
 type Member struct {
 	// ID is the server id: node id, '#', incarnation.
@@ -93,6 +104,21 @@ type Placement struct {
 	// Leader is the last known leader, elected in LeaderTerm; empty for none.
 	Leader     string
 	LeaderTerm uint64
+}
+
+// Bounds of a document.
+const (
+	MaxDocumentName  = 64
+	MaxDocumentBytes = 1 << 20
+)
+
+// Document is something that operators gave the whole cluster, such as its policies.
+// What is in it is known to those who write and read it; here it is bytes.
+type Document struct {
+	Name string
+	// Version counts the document's writes, from 1. Zero: never stored.
+	Version uint64
+	Value   []byte
 }
 
 // Refusal is the deterministic rejection of a proposed document.

@@ -86,6 +86,11 @@ func TestProposalsThatMustNotStandAreRefused(t *testing.T) {
 		{"no status", propose(1, member("a#1", 0)), protocol.CodeMalformed},
 		{"unknown status", propose(1, member("a#1", 7)), protocol.CodeMalformed},
 		{"stale table", func() (*system.State, *system.Refusal) { return s.PutTable(0, system.Table{}) }, protocol.CodeStale},
+		{"stale document", func() (*system.State, *system.Refusal) { return s.PutDocument(1, system.Document{Name: "d"}) }, protocol.CodeStale},
+		{"nameless document", func() (*system.State, *system.Refusal) { return s.PutDocument(0, system.Document{}) }, protocol.CodeMalformed},
+		{"large document", func() (*system.State, *system.Refusal) {
+			return s.PutDocument(0, system.Document{Name: "d", Value: make([]byte, system.MaxDocumentBytes+1)})
+		}, protocol.CodeTooLarge},
 		{"second genesis", func() (*system.State, *system.Refusal) { return s.Found(other) }, protocol.CodeStale},
 		{"empty genesis", func() (*system.State, *system.Refusal) { return s.Found(system.Genesis{}) }, protocol.CodeMalformed},
 	}
@@ -103,13 +108,56 @@ func TestProposalsThatMustNotStandAreRefused(t *testing.T) {
 	}
 }
 
+func TestARecoveredClusterHasOneMemberAndAnotherName(t *testing.T) {
+	s := put(t, nil, 0, member("a#1", system.StatusFailed))
+	s = put(t, s, 0, member("b#1", system.StatusActive))
+	s = put(t, s, 0, member("c#1", system.StatusRemoved))
+	s, _ = s.Found(system.Genesis{ClusterID: "c", Groups: 2, ReplicationFactor: 3, Founder: "b#1"})
+	s, _ = s.PutTable(0, system.Table{Groups: []system.Placement{{Voters: []string{"a#1", "b#1"}, Leader: "b#1", LeaderTerm: 4}, {}}})
+	next, refusal := s.Recover("c.2", "a#1", 9)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	alone := system.Placement{Voters: []string{"a#1"}, Preferred: "a#1"}
+	want := &system.State{
+		Genesis: &system.Genesis{ClusterID: "c.2", Groups: 2, ReplicationFactor: 3, Founder: "b#1"},
+		Members: []system.Member{
+			{ID: "a#1", NodeID: "a", Status: system.StatusActive, SinceMillis: 9, Version: 2},
+			{ID: "b#1", NodeID: "b", Status: system.StatusRemoved, SinceMillis: 9, Version: 2},
+			{ID: "c#1", NodeID: "c", Status: system.StatusRemoved, Version: 1},
+		},
+		Table: system.Table{Version: 2, Groups: []system.Placement{alone, alone}},
+	}
+	if diff := cmp.Diff(want, next); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	if m, _ := s.Member("b#1"); m.Status != system.StatusActive || s.Genesis.ClusterID != "c" {
+		t.Error("the old state changed")
+	}
+	for _, tc := range []struct {
+		state             *system.State
+		cluster, survivor string
+	}{{nil, "x", "a#1"}, {next, "c.2", "a#1"}, {next, "", "a#1"}, {next, "c.3", "b#1"}, {next, "c.3", "d#1"}} {
+		if after, refusal := tc.state.Recover(tc.cluster, tc.survivor, 9); refusal == nil || after != tc.state {
+			t.Errorf("%s as %q: %+v", tc.survivor, tc.cluster, refusal)
+		}
+	}
+}
+
 func TestDocumentsLoadBack(t *testing.T) {
 	want := put(t, nil, 0, system.Member{ID: "a#1", NodeID: "a", PeerAddr: "h:1", ClientURL: "u", Status: system.StatusSuspect, SinceMillis: 7})
 	want = put(t, want, 0, member("b#1", system.StatusRemoved))
 	want, _ = want.PutTable(0, system.Table{Groups: []system.Placement{{Voters: []string{"a#1"}, Preferred: "a#1", Leader: "a#1", LeaderTerm: 4}}})
 	want, _ = want.Found(system.Genesis{ClusterID: "c", Groups: 7, ReplicationFactor: 3, Founder: "a#1", CreatedMillis: 5})
 
+	want, _ = want.PutDocument(0, system.Document{Name: "b", Value: []byte("1")})
+	want, _ = want.PutDocument(0, system.Document{Name: "a", Value: []byte("2")})
+	want, _ = want.PutDocument(1, system.Document{Name: "b", Value: []byte("3")})
+
 	documents := map[string][]byte{
+		system.DocumentKey("a"): system.AppendDocument(nil, want.Document("a")),
+		system.DocumentKey("b"): system.AppendDocument(nil, want.Document("b")),
+
 		system.GenesisKey: system.AppendGenesis(nil, *want.Genesis),
 		system.TableKey:   system.AppendTable(nil, want.Table),
 	}
@@ -142,6 +190,8 @@ func TestMalformedDocumentsAreTypedErrors(t *testing.T) {
 		"left over":          {system.MemberKey("a#1"), append(slices.Clone(m), 0)},
 		"wide table version": {system.TableKey, []byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0}},
 		"endless table":      {system.TableKey, []byte{1, 1, 0xff, 0xff, 0xff, 0xff, 1}},
+		"foreign document":   {system.DocumentKey("a"), system.AppendDocument(nil, system.Document{Name: "b"})},
+		"cut document":       {system.DocumentKey("a"), []byte{1, 9}},
 		"cut genesis":        {system.GenesisKey, []byte{1, 1}},
 	}
 	for name, tc := range tests {
