@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,19 +90,22 @@ func (g *Group) change(ctx context.Context, op string, id ServerID,
 	return nil
 }
 
-// TransferLeadership hands the leadership to a voter that is caught up, at most
-// once in a term: a second attempt in vain can leave the library refusing all
-// entries (hashicorp/raft issue 696). It blocks until the leadership is gone; who
-// wins the election is not certain. Errors: *NotLeaderError, ErrNotCaughtUp,
-// ErrTransferred, or what the attempt failed with.
+// TransferLeadership hands the leadership to a voter that is caught up, the nearest
+// one if to is empty, at most once in a term: a second attempt in vain can leave the
+// library refusing all entries (hashicorp/raft issue 696). It blocks until the
+// leadership is gone; who wins the election is not certain. Errors: *NotLeaderError,
+// ErrNotVoter, ErrNotCaughtUp, ErrTransferred, or what the attempt failed with.
 func (g *Group) TransferLeadership(ctx context.Context, to ServerID) error {
-	if !g.IsLeader() {
+	term, leads := g.Leads()
+	if !leads {
 		return g.notLeader()
 	}
 	in := g.instance()
-	term, _ := in.leads()
-	if voter, _ := g.applier.current.Load().find(to); !voter || to == g.host.cfg.ID || !g.caughtUp(to, transferLag) {
-		return fmt.Errorf("transfer leadership of group %d to %s: %w", g.id, to, ErrNotCaughtUp)
+	if to == "" {
+		to = g.successor()
+	}
+	if err := g.canLead(to); err != nil {
+		return fmt.Errorf("transfer leadership of group %d to %s: %w", g.id, cmp.Or(to, "any voter"), err)
 	}
 	if g.transferredTerm.Swap(term) == term {
 		return fmt.Errorf("transfer leadership of group %d to %s: %w", g.id, to, ErrTransferred)
@@ -114,6 +118,21 @@ func (g *Group) TransferLeadership(ctx context.Context, to ServerID) error {
 	})
 	if err != nil {
 		return fmt.Errorf("transfer leadership of group %d to %s: %w", g.id, to, err)
+	}
+	return nil
+}
+
+// canLead says why a server cannot take over the leadership. None at all is one that
+// is not caught up.
+func (g *Group) canLead(to ServerID) error {
+	if to == "" {
+		return ErrNotCaughtUp
+	}
+	if voter, _ := g.applier.current.Load().find(to); !voter || to == g.host.cfg.ID {
+		return ErrNotVoter
+	}
+	if !g.caughtUp(to, transferLag) {
+		return ErrNotCaughtUp
 	}
 	return nil
 }

@@ -31,6 +31,9 @@ func TestGroupGrowsFromOneToThreeAndShrinks(t *testing.T) {
 			c.must(first.group().AddNonvoter(ctx, n.id))
 			c.must(first.group().AddNonvoter(ctx, n.id)) // a second time changes nothing
 			c.must(n.group().WaitApplied(ctx, last))
+			if n.group().Votes() {
+				t.Error("a replica that was not promoted votes")
+			}
 			c.eventually(5*time.Second, "promotion", func() bool {
 				err := first.group().AddVoter(ctx, n.id)
 				if err != nil && !errors.Is(err, ErrNotCaughtUp) && !errors.Is(err, ErrConflict) {
@@ -40,6 +43,11 @@ func TestGroupGrowsFromOneToThreeAndShrinks(t *testing.T) {
 			})
 		}
 		c.converge()
+		for _, n := range c.nodes {
+			if !n.group().Votes() {
+				t.Errorf("%s does not know that it votes", n.id)
+			}
+		}
 		status := c.nodes[2].group().Status()
 		if len(status.Voters) != 3 || len(status.Nonvoters) != 0 {
 			t.Errorf("members %v, %v", status.Voters, status.Nonvoters)
@@ -150,7 +158,7 @@ func TestTransferIsRefusedUnlessTheTargetCanTakeOver(t *testing.T) {
 			t.Errorf("transfer to a silent voter: %v", err)
 		}
 		for _, id := range []ServerID{leader.id, "x#1"} {
-			if err := group.TransferLeadership(ctx, id); !errors.Is(err, ErrNotCaughtUp) {
+			if err := group.TransferLeadership(ctx, id); !errors.Is(err, ErrNotVoter) {
 				t.Errorf("transfer to %s: %v", id, err)
 			}
 		}

@@ -155,6 +155,10 @@ type Deps struct {
 	// programming failures. It is called from any goroutine and must not block or
 	// call the Host. Until the process ends, no replica here acts as leader.
 	Fatal func(error)
+	// Damaged is told that the stored state of a group is damaged and its replica can do
+	// nothing: it was not started, or applies no more and is to be isolated. It is called
+	// from any goroutine and must not block or call the Host. Nil: Fatal is told instead.
+	Damaged func(group uint32, err error)
 	// Registerer takes the metrics. Nil means none.
 	Registerer prometheus.Registerer
 }

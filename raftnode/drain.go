@@ -37,11 +37,10 @@ func (g *Group) drain(ctx context.Context) error {
 			return nil
 		}
 	}
-	to := g.successor()
-	if !g.IsLeader() || to == "" {
+	if !g.IsLeader() || g.successor() == "" {
 		return nil
 	}
-	return g.TransferLeadership(ctx, to)
+	return g.TransferLeadership(ctx, "")
 }
 
 // successor is the follower that is nearest to taking over; empty if none could.

@@ -29,9 +29,19 @@ var (
 	// ErrCorrupt: log and state of a group do not fit together. Starting the group
 	// would lose entries; nothing was changed.
 	ErrCorrupt = errors.New("log and state do not fit together")
-	// ErrNotCaughtUp: the server is no voter, lags, or was not heard of recently, so
-	// it can neither be promoted nor take over the leadership. Transient.
+	// ErrStaleLog: the log is older than what is stored beside it, so it lacks votes and
+	// entries that the replica has promised to keep: it was removed, or old files were put
+	// in its place. The replica must not vote; nothing was changed.
+	ErrStaleLog = errors.New("log is older than the state")
+	// ErrDamaged: the stored state of the group is damaged, and the replica is out of
+	// service until it is replaced.
+	ErrDamaged = errors.New("state of the replica is damaged")
+	// ErrNotCaughtUp: the server lags, or was not heard of recently, so it can neither
+	// be promoted nor take over the leadership. Transient.
 	ErrNotCaughtUp = errors.New("server is not caught up")
+	// ErrNotVoter: the server that should take over the leadership is no other voter
+	// of the group.
+	ErrNotVoter = errors.New("server is no other voter of the group")
 	// ErrTransferred: the leadership was already handed over once in this term, in
 	// vain. The next term may try again.
 	ErrTransferred = errors.New("leadership transfer was already tried in this term")

@@ -58,17 +58,11 @@ func (g *Group) instance() *instance {
 	return g.in
 }
 
-// Leader returns the leader as known here and its term, which belong together. The
-// id is empty when no leader of that term is known.
-func (g *Group) Leader() (id ServerID, term uint64) { return g.instance().leader() }
-
-// IsLeader reports whether this replica accepts proposals: it leads the current
-// term, everything before that term is applied here, its clock is past all stamps
-// of the log, and its log is not stalled. The answer may be outdated at once.
-func (g *Group) IsLeader() bool {
-	in := g.instance()
-	term, leads := in.leads()
-	return leads && term == g.ready.Load() && !in.transferring.Load() && g.host.fenced() == nil
+// Votes reports whether this replica is a voter as of the last configuration that is
+// applied here. One that is not may still be far behind.
+func (g *Group) Votes() bool {
+	voter, _ := g.applier.current.Load().find(g.host.cfg.ID)
+	return voter
 }
 
 // notLeader names the leader to the caller, unless it is this replica: then it is

@@ -25,9 +25,11 @@ type Host struct {
 	// that can take long, and a mutex would hide the waiting from simulated time.
 	lifecycle chan struct{}
 
-	mu     sync.RWMutex // protects groups and closed
+	mu     sync.RWMutex // protects groups, damaged and closed
 	groups map[uint32]*Group
-	closed bool
+	// damaged are the replicas that are out of service; none of them is in groups.
+	damaged map[uint32]Damage
+	closed  bool
 
 	// changes has a token when leadership may have changed in some group.
 	changes chan struct{}
@@ -55,6 +57,7 @@ func NewHost(cfg Config, deps Deps) *Host {
 		sender:    newSender(cfg.SnapshotRate),
 		lifecycle: make(chan struct{}, 1),
 		groups:    make(map[uint32]*Group),
+		damaged:   make(map[uint32]Damage),
 		changes:   make(chan struct{}, 1),
 		stop:      make(chan struct{}),
 	}
@@ -66,7 +69,7 @@ func NewHost(cfg Config, deps Deps) *Host {
 // Start runs the replica of a group on this node: from its log and its flushed
 // state if it has any, else with the given first configuration, which must be the
 // same on all servers in it, else waiting for a leader to add it. It blocks while
-// it replays what is known to be committed. Errors: ErrRunning, ErrClosed,
+// it replays what is known to be committed. Errors: ErrRunning, ErrClosed, ErrDamaged,
 // ErrCorrupt, or those of the log and the state.
 func (h *Host) Start(group uint32, first []raft.Server) (*Group, error) {
 	h.lifecycle <- struct{}{}
@@ -79,14 +82,12 @@ func (h *Host) Start(group uint32, first []raft.Server) (*Group, error) {
 		return nil, ErrClosed
 	case running:
 		return nil, fmt.Errorf("start group %d: %w", group, ErrRunning)
+	case h.IsDamaged(group):
+		return nil, fmt.Errorf("start group %d: %w", group, ErrDamaged)
 	}
 	g, err := h.open(group, first)
 	if err != nil {
-		err = fmt.Errorf("start group %d: %w", group, err)
-		if errors.Is(err, ErrCorrupt) {
-			h.fail(err)
-		}
-		return nil, err
+		return nil, h.startFailed(group, fmt.Errorf("start group %d: %w", group, err))
 	}
 	h.mu.Lock()
 	h.groups[group] = g
@@ -241,7 +242,7 @@ func (h *Host) newGroup(id uint32, machine StateMachine) *Group {
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.applier = &applier{
-		group: id, machine: machine, ctx: g.ctx, fatal: h.fail,
+		group: id, machine: machine, ctx: g.ctx, fatal: func(err error) { h.applyFailed(id, err) },
 		hint: g.log.SetCommitHint, progressed: g.installs.progressed,
 	}
 	g.snapshots = &snapshotStore{

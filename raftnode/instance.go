@@ -157,24 +157,13 @@ func (in *instance) replace(reason string) {
 	}
 }
 
-// leads reports whether the library leads the group, and the term. The order of
-// the two reads matters: a term read after the role cannot be older than the role.
-func (in *instance) leads() (term uint64, leads bool) {
-	leads = in.raft.State() == raft.Leader
-	return in.raft.CurrentTerm(), leads
-}
+// leadership is who leads, as one observation.
+func (in *instance) leadership() Leadership { return observe(in.raft) }
 
-// leader returns the leader and its term as one fact. The library clears the
-// leader before it changes the term and sets it afterwards, so a leader that is
-// read between two equal terms belongs to that term.
-func (in *instance) leader() (id ServerID, term uint64) {
-	for {
-		term = in.raft.CurrentTerm()
-		_, id = in.raft.LeaderWithID()
-		if in.raft.CurrentTerm() == term {
-			return id, term
-		}
-	}
+// leads reports whether the library leads the group, and the term that it leads in.
+func (in *instance) leads() (term uint64, leads bool) {
+	l := in.leadership()
+	return l.Term, l.Role == raft.Leader
 }
 
 // noteRefusal watches for a transfer flag that the library failed to take back: a

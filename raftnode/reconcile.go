@@ -14,8 +14,12 @@ var keyCurrentTerm = []byte("CurrentTerm")
 
 // reconcile makes the log fit the flushed state before an instance starts on them.
 // The state is committed, so where the two disagree the log is wrong; a log that
-// begins behind the state has lost entries, and the error wraps ErrCorrupt.
-func reconcile(log raft.LogStore, mark storage.Mark, logger hclog.Logger) error {
+// begins behind the state has lost entries, and the error wraps ErrCorrupt; one that has
+// lost votes is ErrStaleLog.
+func reconcile(log groupLog, mark storage.Mark, logger hclog.Logger) error {
+	if err := checkTerm(log, mark); err != nil {
+		return err
+	}
 	first, err := log.FirstIndex()
 	if err != nil {
 		return fmt.Errorf("read first index: %w", err)
@@ -39,6 +43,22 @@ func reconcile(log raft.LogStore, mark storage.Mark, logger hclog.Logger) error 
 	logger.Warn("removing a log that the state has replaced", "first", first, "last", last, "index", mark.Index)
 	if err := log.DeleteRange(first, last); err != nil {
 		return fmt.Errorf("remove replaced log: %w", err)
+	}
+	return nil
+}
+
+// checkTerm refuses a log whose votes are older than the state: the replica would vote a
+// second time in terms that it knew. A group that begins with a state has no term yet.
+func checkTerm(log groupLog, mark storage.Mark) error {
+	term, err := log.GetUint64(keyCurrentTerm)
+	if isKeyNotFound(err) {
+		term, err = 1, nil
+	}
+	if err != nil {
+		return fmt.Errorf("read current term: %w", err)
+	}
+	if term < mark.Term {
+		return fmt.Errorf("%w: it is of term %d, the state of term %d", ErrStaleLog, term, mark.Term)
 	}
 	return nil
 }

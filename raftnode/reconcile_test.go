@@ -60,6 +60,9 @@ func TestLogIsMadeToFitTheState(t *testing.T) {
 			if tc.last > 0 {
 				storeEntries(t, log, tc.first, tc.last, 3)
 			}
+			if err := log.SetUint64(keyCurrentTerm, 4); err != nil {
+				t.Fatal(err)
+			}
 			err := reconcile(log, tc.mark, hclog.NewNullLogger())
 			if errors.Is(err, ErrCorrupt) != tc.corrupt || err != nil && !tc.corrupt {
 				t.Fatalf("error %v", err)
@@ -72,6 +75,23 @@ func TestLogIsMadeToFitTheState(t *testing.T) {
 				t.Errorf("log ends at %d", last)
 			}
 		})
+	}
+}
+
+func TestALogThatIsOlderThanTheStateIsRefused(t *testing.T) {
+	if err := reconcile(memLog(t), storage.Mark{Index: 5, Term: 1}, hclog.NewNullLogger()); err != nil {
+		t.Errorf("a group that begins with a state: %v", err)
+	}
+	log := memLog(t)
+	storeEntries(t, log, 1, 9, 3)
+	if err := log.SetUint64(keyCurrentTerm, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := reconcile(log, storage.Mark{Index: 12, Term: 4}, hclog.NewNullLogger()); !errors.Is(err, ErrStaleLog) {
+		t.Errorf("error %v, want ErrStaleLog", err)
+	}
+	if last, err := log.LastIndex(); err != nil || last != 9 {
+		t.Errorf("log ends at %d, %v", last, err)
 	}
 }
 

@@ -10,13 +10,10 @@ import (
 // after the other and may be a few entries apart.
 type Status struct {
 	Group uint32
-	// Role is Follower, Candidate, Leader or Shutdown.
-	Role raft.RaftState
-	// Ready tells that the replica leads and accepts proposals.
+	// Leadership is one observation, and Ready belongs to it: the replica leads the
+	// term and accepts proposals.
+	Leadership
 	Ready bool
-	// Leader is the leader of Term, empty if none is known.
-	Leader ServerID
-	Term   uint64
 	// CommitIndex is the last entry known to be committed, AppliedIndex the last one
 	// in the state, FlushedIndex the last one in the durable state.
 	CommitIndex, AppliedIndex, FlushedIndex uint64
@@ -40,14 +37,14 @@ func (g *Group) Status() Status {
 	in := g.instance()
 	s := Status{
 		Group:        g.id,
-		Role:         in.raft.State(),
-		Ready:        g.IsLeader(),
+		Leadership:   in.leadership(),
 		CommitIndex:  in.raft.CommitIndex(),
 		AppliedIndex: g.raiseApplied(),
 		FlushedIndex: g.machine.Flushed().Index,
 		LastContact:  in.raft.LastContact(),
 	}
-	s.Leader, s.Term = in.leader()
+	term, leads := g.Leads()
+	s.Ready = leads && term == s.Term
 	s.DigestIndex, s.Digest = g.machine.Digest()
 	// A failed log has no bounds to report; that it failed is told elsewhere.
 	s.FirstLog, _ = g.log.FirstIndex()

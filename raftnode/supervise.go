@@ -111,7 +111,8 @@ func (g *Group) truncate(in *instance) {
 
 // noteLeader counts changes of the leader as this replica sees them.
 func (g *Group) noteLeader(in *instance) {
-	id, term := in.leader()
+	now := in.leadership()
+	id, term := now.Leader, now.Term
 	if id == "" || (id == g.counters.leader && term == g.counters.leaderTerm) {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ type Log struct {
 	// spareFailed is the segment during which preparing a spare failed.
 	spareFailed *segment
 	closing     bool
+	// renewThrough is the last segment that is to be written anew.
+	renewThrough uint64
 
 	groupsMu sync.RWMutex // protects groups
 	groups   map[uint32]*GroupLog
@@ -120,10 +123,21 @@ func (l *Log) Group(id uint32) *GroupLog {
 	return g
 }
 
+// Position is the number of the next frame: it grows with every write, over all files and
+// lives of the log. It may be called before the first write after Open, and after Close.
+func (l *Log) Position() uint64 { return l.sequence }
+
+// NodeGroup holds stable keys of the node itself. It is no replica's group, and Groups does
+// not list it.
+const NodeGroup uint32 = math.MaxUint32
+
 // Groups returns the ids of the groups that have entries or stable keys, ascending.
 func (l *Log) Groups() []uint32 {
 	var ids []uint32
 	for _, g := range l.allGroups() {
+		if g.id == NodeGroup {
+			continue
+		}
 		if image := g.image(); image.first != 0 || len(image.stable) > 0 {
 			ids = append(ids, g.id)
 		}

@@ -1,6 +1,11 @@
 package logstore
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
 
 // rewriteBytes is how much is copied with one write, so that copying does not
 // hold up the writes of others.
@@ -11,6 +16,9 @@ const rewriteBytes = 256 << 10
 // RewriteSegments+1 segments and twice what is live plus one segment, while each
 // byte copied frees at least another one.
 func (l *Log) rewriteDueLocked() bool {
+	if oldest := l.segments[0]; oldest.number <= l.renewThrough && len(l.segments) > 1 && oldest.live.Load() > 0 {
+		return true
+	}
 	if len(l.segments) <= l.cfg.RewriteSegments || l.segments[0].live.Load() == 0 {
 		return false
 	}
@@ -65,6 +73,21 @@ func (g *GroupLog) liveIn(s *segment) (truncations uint64, found []candidate) {
 	return g.truncations, found
 }
 
+// body returns the encoded entry c: from the file or, where that is damaged, from memory.
+func (g *GroupLog) body(c candidate) ([]byte, error) {
+	r, err := c.loc.seg.readRecord(g.id, c.loc)
+	if err == nil || !errors.Is(err, ErrCorrupt) {
+		return r.body, err
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	var log raft.Log
+	if !g.cache.get(c.index, &log) || log.Term != c.loc.term {
+		return nil, err
+	}
+	return appendEntryRecord(nil, g.id, &log)[recordHeaderBytes:], nil
+}
+
 // rewrite copies the entries that are still live. If the end of the log was cut
 // since they were found, or is about to be, none is copied: another entry may have
 // taken the index.
@@ -72,12 +95,12 @@ func (g *GroupLog) rewrite(truncations uint64, found []candidate) error {
 	bodies := make([][]byte, len(found))
 	copied := 0
 	for i, c := range found {
-		r, err := c.loc.seg.readRecord(g.id, c.loc)
+		body, err := g.body(c)
 		if err != nil {
 			return fmt.Errorf("copy entry %d of group %d: %w", c.index, g.id, err)
 		}
-		bodies[i] = r.body
-		copied += len(r.body)
+		bodies[i] = body
+		copied += len(body)
 	}
 	g.log.counters.rewritten.Add(uint64(copied))
 	return g.log.submit(func(b []byte) ([]byte, error) {

@@ -111,13 +111,17 @@ func (l *Log) seal() error {
 }
 
 // rotationDue reports whether the next frame belongs into a new segment: this one
-// is full, or it is a file of growing length and a better one is ready.
+// is full, it is to be renewed, or it is a file of growing length and a better one is
+// ready.
 func (l *Log) rotationDue(frame int) bool {
 	if l.active.size.Load()+int64(frame) > l.cfg.SegmentBytes {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.active.number <= l.renewThrough {
+		return true
+	}
 	return l.spare != nil && !l.wellFilled(l.active.filled)
 }
 

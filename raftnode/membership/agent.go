@@ -152,6 +152,7 @@ func (a *Agent) handle() {
 	a.deps.Mux.Handle(methodJoin, a.handleJoin)
 	a.deps.Mux.Handle(methodPing, a.handlePing)
 	a.deps.Mux.Handle(methodLeave, a.handleLeave)
+	a.deps.Mux.Handle(methodExpel, a.handleExpel)
 }
 
 // Run forms, joins or resumes, and then keeps the node in its cluster until ctx

@@ -286,6 +286,54 @@ func TestANodeThatLeftIsRefused(t *testing.T) {
 	})
 }
 
+// TestADeadNodeIsExpelled takes a dead node out through another one, while the cluster of
+// three or four is written, and starts it again.
+func TestADeadNodeIsExpelled(t *testing.T) {
+	randomised(t, func(t *testing.T, seed uint64) {
+		simulate(t, 3+int(seed%2), seed, func(t *testing.T, c *cluster) {
+			c.startAll()
+			c.formed(60 * time.Second)
+			load := c.startWriting()
+			dead := c.nodes[c.rng.IntN(len(c.nodes))]
+			asker := c.up()[(slices.Index(c.up(), dead)+1)%len(c.nodes)]
+			if err := asker.agent.Expel(context.Background(), dead.id); !errors.Is(err, ErrAlive) {
+				t.Fatalf("a live node was expelled: %v", err)
+			}
+			if err := asker.agent.Expel(context.Background(), "nobody#1"); !errors.Is(err, ErrNotAMember) {
+				t.Fatalf("a stranger was expelled: %v", err)
+			}
+			dead.kill()
+			status := func() system.Status {
+				m, _ := asker.agent.State().Member(string(dead.id))
+				return m.Status
+			}
+			c.eventually(time.Minute, "the node is called failed", func() bool { return status() == system.StatusFailed })
+			c.must(asker.agent.Expel(context.Background(), dead.id))
+			c.must(asker.agent.Expel(context.Background(), dead.id)) // which may be a repeat
+			c.eventually(time.Minute, "the node is removed", func() bool { return status() == system.StatusRemoved })
+			c.formed(30 * time.Second)
+			load.stopAndCheck()
+			dead.start()
+			asError[*RefusedError](t, dead.wait(20*time.Second))
+		})
+	})
+}
+
+func TestWithoutAQuorumNobodyIsExpelled(t *testing.T) {
+	three(t, 8, func(t *testing.T, c *cluster) {
+		c.nodes[1].kill()
+		c.nodes[2].kill()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := c.nodes[0].agent.Expel(ctx, c.nodes[1].id); err == nil {
+			t.Fatal("a member was expelled without a quorum")
+		}
+		if m, _ := c.nodes[0].agent.State().Member(string(c.nodes[1].id)); m.Status == system.StatusLeaving {
+			t.Fatal("the documents changed without a quorum")
+		}
+	})
+}
+
 func TestADeadNodeIsReplacedByASpareOne(t *testing.T) {
 	simulate(t, 4, 6, func(t *testing.T, c *cluster) {
 		c.tweak = func(cfg *Config) { cfg.Timing.ReplaceDeadAfter = 40 * time.Second }

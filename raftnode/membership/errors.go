@@ -11,6 +11,13 @@ var (
 	ErrNoCluster = errors.New("node does not belong to a cluster")
 	// ErrLastMember: the only member cannot leave, its data would be lost.
 	ErrLastMember = errors.New("the last member cannot leave the cluster")
+	// ErrNotAMember: the cluster does not know the server id.
+	ErrNotAMember = errors.New("the cluster has no such member")
+	// ErrAlive: the member is not dead, so it has to leave by itself.
+	ErrAlive = errors.New("the member is alive, or was until lately; have it leave")
+	// ErrRecovering: the recovery of the node was begun and not finished. Its groups are
+	// of no cluster until it is repeated.
+	ErrRecovering = errors.New("the recovery of this node was not finished; repeat it")
 )
 
 // errNoLeader: no leader of the system group can be reached now. Transient.

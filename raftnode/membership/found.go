@@ -102,6 +102,9 @@ func (a *Agent) resume(ctx context.Context) error {
 	a.mu.Lock()
 	a.addrs = addrs
 	a.mu.Unlock()
+	if err := a.ensureCurrent(ctx, addrs); err != nil {
+		return err
+	}
 	a.learnAddrs(addrs)
 	a.log.Info("resuming", "cluster", a.record().ClusterID)
 	if err := a.startGroup(raftnode.SystemGroup, nil); err != nil {

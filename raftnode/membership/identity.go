@@ -58,11 +58,15 @@ type identityRecord struct {
 	Founding string `json:"founding,omitempty"`
 	// Groups is the number of data groups of that cluster, set with Founding.
 	Groups uint32 `json:"groups,omitempty"`
+	// Recovering is what the cluster will be called, from before the first group of a
+	// survivor is rewritten until all of them are: see BeginRecovery.
+	Recovering string `json:"recovering,omitempty"`
 }
 
 // LoadIdentity returns the identity in store. On an empty store it mints one and
 // makes it durable first. Errors: *StoreOwnerError if the store belongs to a node
-// with another id, and those of the store.
+// with another id, ErrRecovering if its groups were rewritten in part, and those of
+// the store.
 func LoadIdentity(store IdentityStore, nodeID string) (Identity, error) {
 	rec, err := loadIdentityRecord(store)
 	if err != nil {
@@ -76,6 +80,9 @@ func LoadIdentity(store IdentityStore, nodeID string) (Identity, error) {
 	}
 	if rec.NodeID != nodeID {
 		return Identity{}, &StoreOwnerError{Owner: rec.NodeID, NodeID: nodeID}
+	}
+	if rec.Recovering != "" {
+		return Identity{}, ErrRecovering
 	}
 	return Identity{NodeID: rec.NodeID, Incarnation: rec.Incarnation, ClusterID: rec.ClusterID}, nil
 }

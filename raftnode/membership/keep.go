@@ -70,7 +70,8 @@ func (a *Agent) follow(ctx context.Context) error {
 func (a *Agent) look() error {
 	g, ok := a.deps.Host.Group(raftnode.SystemGroup)
 	if !ok {
-		return fmt.Errorf("follow the cluster: %w", raftnode.ErrNotHere)
+		// It was damaged. It starts here or where it was repaired.
+		return a.startGroup(raftnode.SystemGroup, nil)
 	}
 	state := documents(g)
 	if state == nil {
@@ -201,7 +202,11 @@ func (a *Agent) startGroup(group uint32, first []raft.Server) error {
 	if _, running := a.deps.Host.Group(group); running {
 		return nil
 	}
-	if _, err := a.deps.Host.Start(group, first); err != nil {
+	_, err := a.deps.Host.Start(group, first)
+	if errors.Is(err, raftnode.ErrDamaged) || errors.Is(err, raftnode.ErrRunning) {
+		return nil // whoever repairs it starts it, and may just have done so
+	}
+	if err != nil {
 		return fmt.Errorf("start replica: %w", err)
 	}
 	a.log.Info("replica started", "group", group)

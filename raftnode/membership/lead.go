@@ -178,7 +178,7 @@ func (a *Agent) perform(ctx context.Context, g *raftnode.Group, act action) {
 // that are no more true, and was not begun.
 func premature(err error) bool {
 	var notLeader *raftnode.NotLeaderError
-	return errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNotCaughtUp) ||
+	return errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNotCaughtUp) || errors.Is(err, raftnode.ErrNotVoter) ||
 		errors.Is(err, raftnode.ErrTransferred) || errors.Is(err, raftnode.ErrConflict)
 }
 

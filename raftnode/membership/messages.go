@@ -21,6 +21,7 @@ const (
 	methodJoin    mux.Method = 5 // let me in; asked of the system leader
 	methodPing    mux.Method = 6 // members' regular exchange
 	methodLeave   mux.Method = 7 // take me out for good; asked of the system leader
+	methodExpel   mux.Method = 8 // take a dead member out for good; asked of the system leader
 )
 
 // maxMessage bounds the bodies that are decoded.
@@ -37,6 +38,7 @@ const (
 	codeMalformed  = mux.FirstFreeCode + 6
 	codeLastMember = mux.FirstFreeCode + 7 // the only member cannot leave
 	codeNotAMember = mux.FirstFreeCode + 8 // the server id is not known to the cluster
+	codeAlive      = mux.FirstFreeCode + 9 // only a dead member is expelled
 )
 
 // helloMessage is request and reply of methodHello.

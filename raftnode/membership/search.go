@@ -3,6 +3,8 @@ package membership
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/fsm/system"
@@ -76,6 +78,11 @@ func (a *Agent) knownAddrs() peerAddrs {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.addrs
+}
+
+// Peers lists the other members that this node knows of, also while it has no documents.
+func (a *Agent) Peers() []raftnode.ServerID {
+	return slices.Sorted(maps.Keys(a.knownAddrs()))
 }
 
 // setAddrs makes new addresses durable.
