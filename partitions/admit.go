@@ -53,7 +53,7 @@ func (r *Router) admit(cmds []raftnode.Command) ([]raftnode.Command, error) {
 			copied = true
 		}
 		// The stamp that is replaced still tells a repeat from a new write.
-		put.Dedup = fmt.Sprintf("far/%s/%d/%s%s", ts, len(put.Map), put.Map, put.Key)
+		put.Dedup = put.FarDedup()
 		put.Stamped = true
 		put.Record.Timestamp = protocol.Timestamp{}
 		cmds[i] = command.EncodePut(put)

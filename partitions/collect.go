@@ -30,17 +30,17 @@ func (h Horizon) Missed(epoch int64) bool {
 	return h.CollectedMillis > 0 && epoch*1000 <= h.CollectedMillis
 }
 
-// Horizon returns the horizon as this node's replicas show it, zero unless it holds all
-// groups.
+// Horizon returns the horizon; zero if no holder of a group says how far it is. That of a
+// group that is held elsewhere may be older than the state that a read shows, by two rounds
+// of collecting. It may ask other nodes.
 func (r *Router) Horizon() Horizon {
 	var h Horizon
 	groups := r.groups()
 	for group := uint32(1); group <= groups; group++ {
-		reader, ok := r.deps.Groups.Reader(group)
-		if !ok {
+		g, known := r.groupHorizon(group)
+		if !known {
 			return Horizon{}
 		}
-		g := reader.Horizon()
 		if group == 1 {
 			h.PrunedMillis, h.Epoch = g.PrunedMillis, g.ClosedMillis/1000
 		}
@@ -54,22 +54,36 @@ func (r *Router) Horizon() Horizon {
 // is called. fn must not block.
 func (r *Router) HorizonChanged(fn func()) (cancel func()) { return r.horizonWatchers.add(fn) }
 
+// SetCollectInterval changes the pace of collecting tombstones.
+func (r *Router) SetCollectInterval(d time.Duration) {
+	if time.Duration(r.collectInterval.Swap(int64(d))) == d {
+		return
+	}
+	select {
+	case r.collectPaced <- struct{}{}:
+	default: // who reads the earlier token sees the newer pace
+	}
+}
+
 // Collect drops old tombstones of the groups that this node leads, at the pace of
 // Config, until ctx ends. The clock of the leader decides what is old; what was decided
 // is in the log.
 func (r *Router) Collect(ctx context.Context) {
-	ticker := time.NewTicker(r.cfg.CollectInterval)
+	ticker := time.NewTicker(time.Duration(r.collectInterval.Load()))
 	defer ticker.Stop()
-	announced := int64(0)
+	announced := int64(0) // the PrunedMillis that were told
 	for {
 		select {
 		case <-ticker.C:
+		case <-r.collectPaced:
+			ticker.Reset(time.Duration(r.collectInterval.Load()))
+			continue
 		case <-ctx.Done():
 			return
 		}
 		through := r.deps.Physical() - r.cfg.CollectAge.Milliseconds()
 		for group := uint32(1); group <= r.groups(); group++ {
-			if r.deps.Groups.Leader(group) != r.cfg.Self {
+			if !r.leads(group) {
 				continue
 			}
 			if err := r.collectGroup(ctx, group, through); err != nil && ctx.Err() == nil {
@@ -77,9 +91,11 @@ func (r *Router) Collect(ctx context.Context) {
 				r.log.Debug("tombstones were not collected", "group", group, "err", err)
 			}
 		}
-		// Clients drop what is older than the horizon, which must reach what was collected.
-		if h := r.Horizon(); h.CollectedMillis > announced && h.PrunedMillis >= h.CollectedMillis {
-			announced = h.CollectedMillis
+		r.askHorizons(ctx)
+		// Clients drop what is older than PrunedMillis. The newest that was collected may be
+		// younger, always so where leaders collect in turn and deletions go on.
+		if h := r.Horizon(); h.CollectedMillis > announced && h.PrunedMillis > announced {
+			announced = h.PrunedMillis
 			r.horizonWatchers.call()
 		}
 	}
@@ -88,12 +104,12 @@ func (r *Router) Collect(ctx context.Context) {
 // collectGroup drops the tombstones of one group that came up to throughMillis. Also
 // without any it proposes, because that closes the time before.
 func (r *Router) collectGroup(ctx context.Context, group uint32, throughMillis int64) error {
-	reader, ok := r.deps.Groups.Reader(group)
+	replica, ok := r.deps.Groups.Replica(group)
 	if !ok {
-		return fmt.Errorf("group %d: %w", group, ErrIncomplete)
+		return fmt.Errorf("group %d: %w", group, raftnode.ErrNotHere)
 	}
 	for {
-		graves, err := reader.Graves(throughMillis, collectBatch)
+		graves, err := replica.Graves(throughMillis, collectBatch)
 		if err != nil {
 			return err
 		}

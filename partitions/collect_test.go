@@ -95,3 +95,35 @@ func TestOnlyLeadersCollectAndAFailureIsTriedAgain(t *testing.T) {
 		<-ended
 	})
 }
+
+// Leaders collect in turn. While deletions go on, what one group is through with is always
+// behind what another one has collected last; it is told nevertheless.
+func TestWhatAllGroupsPassedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, g := newRealRouter(t)
+		r.cfg.CollectInterval, r.cfg.CollectAge = time.Minute, time.Hour
+		start := time.Now()
+		r.deps.Physical = func() int64 { return fakeNow + time.Since(start).Milliseconds() }
+		g.now = r.deps.Physical
+		g.cluster.set(func() { g.cluster.leader[3] = "other#1" })
+		told := 0
+		defer r.HorizonChanged(func() { told++ })()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.Collect(ctx) }()
+		defer func() { cancel(); <-ended }()
+		time.Sleep(30 * time.Second)
+		for i := range 90 {
+			through := g.now() - r.cfg.CollectAge.Milliseconds()
+			graves, err := g.machines[3].Graves(through, 1000)
+			require.NoError(t, err)
+			g.applyTo(3, command.EncodeCollect(command.Collect{Graves: graves, ThroughMillis: through}))
+			time.Sleep(15 * time.Second)
+			for k := range 30 {
+				g.put(t, fmt.Sprint("k", i, "-", k), rec(int64(2+i))) // deleted at once
+			}
+			time.Sleep(45 * time.Second)
+		}
+		require.Greater(t, told, 20)
+	})
+}

@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/fsm/command"
-	"github.com/quorate/quorate/fsm/storage"
-	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 )
@@ -30,7 +28,11 @@ func (r *Router) MergeCounter(ctx context.Context, s *Session, name string, stat
 	for writer, total := range state.Negative {
 		cell(writer).Negative = total
 	}
-	m := command.CounterMerge{Name: name}
+	life, err := r.life()
+	if err != nil {
+		return false, Verdict{}, err
+	}
+	m := command.CounterMerge{Life: life, Name: name}
 	for _, writer := range slices.Sorted(maps.Keys(cells)) {
 		m.Cells = append(m.Cells, *cells[writer])
 	}
@@ -48,7 +50,11 @@ func (r *Router) AddToCounter(ctx context.Context, s *Session, name string, delt
 	if dedup == "" {
 		dedup = fmt.Sprintf("%s#%d", s.origin, r.dedup.Add(1))
 	}
-	cmd := command.EncodeCounterAdd(command.CounterAdd{Name: name, Delta: delta, Dedup: dedup})
+	life, err := r.life()
+	if err != nil {
+		return 0, Verdict{}, err
+	}
+	cmd := command.EncodeCounterAdd(command.CounterAdd{Life: life, Name: name, Delta: delta, Dedup: dedup})
 	res, err := r.submit(ctx, s, r.groupOf(name), cmd)
 	if err != nil {
 		return 0, Verdict{}, fmt.Errorf("add to counter: %w", err)
@@ -62,12 +68,12 @@ func (r *Router) AddToCounter(ctx context.Context, s *Session, name string, delt
 
 // Counter returns the state of a counter, empty if there is none, not older than what s
 // was acknowledged. It blocks until the replica is that far, or ctx ends. Errors:
-// ErrIncomplete, ErrUnavailable, those of the state machine.
+// ErrUnavailable, those of the state machine.
 func (r *Router) Counter(ctx context.Context, s *Session, name string) (state protocol.CounterState, err error) {
 	state = protocol.CounterState{Positive: map[string]float64{}, Negative: map[string]float64{}}
 	group := r.groupOf(name)
 	if group == 0 {
-		return state, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+		return state, errNoCluster
 	}
 	err = r.readGroup(ctx, s, group, func(_ uint32, reader Reader) error {
 		cells, _, err := reader.Counter(name)
@@ -84,9 +90,13 @@ func (r *Router) Counter(ctx context.Context, s *Session, name string) (state pr
 	return state, err
 }
 
-// WatchCounter returns a watcher of a counter. The caller closes it.
-func (r *Router) WatchCounter(name string) *notice.Watcher {
-	return r.deps.Board.Watch(storage.SectionCounters, name)
+// life is the cluster's present life. The documents, which a node that catches up reads
+// anew, may still be those of an earlier one; its peers let nobody in who is of another.
+func (r *Router) life() (string, error) {
+	if life := r.deps.Peers.ClusterID(); life != "" {
+		return life, nil
+	}
+	return "", errNoCluster
 }
 
 // groupOf is the group of a lock, counter or topic; 0, which submit refuses, before the node

@@ -3,13 +3,13 @@ package partitions
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/protocol"
 )
 
@@ -86,7 +86,7 @@ func (r *Router) Delta(ctx context.Context, s *Session, mapName string, since pr
 ) (records []protocol.KeyedRecord, next protocol.Timestamp, more bool, err error) {
 	groups := r.groups()
 	if groups == 0 {
-		return nil, next, false, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+		return nil, next, false, errNoCluster
 	}
 	cluster := r.ClusterID()
 	p := parseProgress(since.NodeID, cluster, groups)
@@ -117,7 +117,17 @@ const catchUpTime = time.Second
 // catchUp waits until the replica of group is at index. An index that it does not reach
 // before ctx ends is no group's of this cluster: the client gets everything.
 func (r *Router) catchUp(ctx context.Context, group uint32, index *uint64) {
-	if r.deps.Groups.WaitApplied(ctx, group, *index) != nil {
+	if *index == 0 {
+		return
+	}
+	_, held := r.deps.Groups.Replica(group)
+	if held && r.deps.Groups.WaitApplied(ctx, group, *index) != nil {
+		*index = 0
+	}
+	if held {
+		return
+	}
+	if _, err := r.remote.NewReader(ctx, group, *index, new(sync.Mutex)).Horizon(); err != nil {
 		*index = 0
 	}
 }
@@ -147,26 +157,22 @@ func (p *progress) round(group uint32, reader Reader, mapName string, records *[
 	if p.group != group {
 		p.group, p.bucket, p.mark, p.from = group, 0, index, ""
 	}
-	for _, bucket := range buckets {
-		if bucket < p.bucket {
-			continue
-		}
-		if bucket > p.bucket {
-			p.bucket, p.from = bucket, ""
-		}
-		if *maxBytes <= 0 {
-			return true, nil
-		}
-		leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: p.from}
-		err := reader.LeafRecords(leaf, since, func(key string, rec protocol.Record) bool {
-			*maxBytes -= recordBytes + len(key) + len(rec.Value)
-			*records = append(*records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
-			p.from = key + "\x00"
-			return *maxBytes > 0
-		})
-		if err != nil || *maxBytes <= 0 {
-			return err == nil, err
-		}
+	at, _ := slices.BinarySearch(buckets, p.bucket)
+	buckets = buckets[at:]
+	if len(buckets) > 0 && buckets[0] > p.bucket {
+		p.bucket, p.from = buckets[0], ""
+	}
+	if *maxBytes <= 0 && len(buckets) > 0 {
+		return true, nil
+	}
+	err = reader.Records(mapName, buckets, p.from, since, func(bucket uint16, key string, rec protocol.Record) bool {
+		*maxBytes -= recordBytes + len(key) + len(rec.Value)
+		*records = append(*records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
+		p.bucket, p.from = bucket, key+"\x00"
+		return *maxBytes > 0
+	})
+	if err != nil || *maxBytes <= 0 && len(buckets) > 0 {
+		return err == nil, err
 	}
 	p.indexes[group-1] = p.mark
 	p.group, p.bucket, p.mark, p.from = 0, 0, 0, ""

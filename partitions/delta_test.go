@@ -21,6 +21,8 @@ import (
 
 // realGroups are the six groups of a cluster of one, with real state machines.
 type realGroups struct {
+	// now stamps entries, fakeNow if it is nil.
+	now func() int64
 	*fakeNode
 	machines map[uint32]*fsm.Machine
 	index    map[uint32]uint64
@@ -43,7 +45,7 @@ func newRealRouter(t *testing.T) (*Router, *realGroups) {
 	return r, g
 }
 
-func (g *realGroups) Reader(group uint32) (Reader, bool) { return g.machines[group], true }
+func (g *realGroups) Replica(group uint32) (Replica, bool) { return g.machines[group], true }
 
 func (g *realGroups) WaitApplied(ctx context.Context, group uint32, index uint64) error {
 	if g.index[group] < index {
@@ -60,7 +62,11 @@ func (g *realGroups) apply(t *testing.T, key string, cmd command.Raw) {
 
 func (g *realGroups) applyTo(group uint32, cmd command.Raw) {
 	g.index[group]++
-	entry := command.AppendEntry(nil, protocol.Timestamp{Millis: fakeNow}, []command.Raw{cmd})
+	now := int64(fakeNow)
+	if g.now != nil {
+		now = g.now()
+	}
+	entry := command.AppendEntry(nil, protocol.Timestamp{Millis: now}, []command.Raw{cmd})
 	if _, err := g.machines[group].Apply([]fsm.Entry{{Index: g.index[group], Term: 1, Data: entry}}); err != nil {
 		panic(err)
 	}
@@ -179,41 +185,6 @@ func TestTheTreeIsThatOfAllGroupsTogether(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, sets)
 	require.Equal(t, []string{"t9"}, r.UnknownRemovals("s", []string{"t9"}))
-}
-
-func TestRowsComeInKeyOrderFromWhereTheyAreAskedFor(t *testing.T) {
-	r, g := newRealRouter(t)
-	for i := range 30 {
-		g.put(t, fmt.Sprintf("k%02d", i), rec(1, byte(i)))
-	}
-	g.put(t, "k05", rec(2)) // deleted
-	expired := rec(3, 1)
-	expired.TTLMillis = 1
-	g.put(t, "k06", expired)
-	rows, more, err := r.Rows(t.Context(), r.NewSession(), "m", "k04", 3, 1<<20, nil)
-	require.NoError(t, err)
-	require.True(t, more)
-	require.Equal(t, []string{"k04", "k07", "k08"}, []string{rows[0].Key, rows[1].Key, rows[2].Key})
-	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "k07", 50, 1<<20, func(row Row) bool { return row.Record.Value[0]%2 == 0 })
-	require.NoError(t, err)
-	require.False(t, more)
-	require.Len(t, rows, 11)
-	// What does not fit is left out from the end, whichever group has it.
-	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "", 50, 10*70, nil)
-	require.NoError(t, err)
-	require.True(t, more)
-	for i, key := range []string{"k00", "k01", "k02", "k03", "k04", "k07", "k08", "k09", "k10", "k11"} {
-		require.Equal(t, key, rows[i].Key)
-	}
-	require.Len(t, rows, 10)
-	rows, more, err = r.Rows(t.Context(), r.NewSession(), "m", "k28", 50, 1, nil)
-	require.NoError(t, err)
-	require.True(t, more)
-	require.Equal(t, "k28", rows[0].Key)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, _, err = r.Rows(ctx, r.NewSession(), "m", "", 5, 1<<20, nil)
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 // FuzzProgress holds that any text that clients send back is nothing, or one of ours.

@@ -128,21 +128,36 @@ func (c *fakeCluster) keys(t *testing.T) []string {
 	return keys
 }
 
-func (n *fakeNode) Leader(group uint32) raftnode.ServerID {
+func (n *fakeNode) Leader(group uint32) (raftnode.ServerID, uint64) {
 	n.cluster.mu.Lock()
 	defer n.cluster.mu.Unlock()
-	return n.cluster.leader[group]
+	return n.cluster.leader[group], 1
 }
 
-func (n *fakeNode) Term(group uint32) (term uint64, leads bool) { return 1, n.Leader(group) == n.id }
+func (n *fakeNode) Term(group uint32) (term uint64, leads bool) {
+	leader, _ := n.Leader(group)
+	return 1, leader == n.id
+}
 
 func (n *fakeNode) WaitApplied(context.Context, uint32, uint64) error { return nil }
 
-func (n *fakeNode) Reader(uint32) (Reader, bool) { return n, true }
+func (n *fakeNode) Replica(uint32) (Replica, bool) { return n, true }
 
 func (n *fakeNode) Scan(_, _ string, _ func(string, protocol.Record) bool) (uint64, error) {
 	return 0, nil
 }
+
+func (n *fakeNode) Seek(fsm.Seek, func(fsm.Found), func(string, protocol.Record) bool) (fsm.Found, uint64, error) {
+	return fsm.Found{}, 0, nil
+}
+
+func (n *fakeNode) IndexStat(string, string) (fsm.IndexStat, bool) { return fsm.IndexStat{}, false }
+
+func (n *fakeNode) Get(string, string) (protocol.Record, bool, error) {
+	return protocol.Record{}, false, nil
+}
+
+func (n *fakeNode) MapNames() []string { return nil }
 
 func (n *fakeNode) AddLeaves(string, merkle.Kind, *merkle.Leaves) (uint64, error) { return 0, nil }
 
@@ -152,8 +167,8 @@ func (n *fakeNode) LeafRecords(fsm.Leaf, uint64, func(string, protocol.Record) b
 
 func (n *fakeNode) LeafSets(fsm.Leaf, func(protocol.OREntry) bool) error { return nil }
 
-func (n *fakeNode) Set(_, key string) (protocol.OREntry, error) {
-	return protocol.OREntry{Key: key}, nil
+func (n *fakeNode) Set(_, key, _ string) (protocol.OREntry, bool, error) {
+	return protocol.OREntry{Key: key}, false, nil
 }
 
 func (n *fakeNode) ChangedBuckets(string, uint64) ([]uint16, uint64, error) { return nil, 0, nil }
@@ -245,6 +260,9 @@ func keyOf(cmd raftnode.Command) (string, error) {
 	switch cmd.Kind {
 	case command.KindRead:
 		return "", command.CheckRead(cmd)
+	case command.KindDocumentPut:
+		_, d, err := command.DecodeDocumentPut(cmd)
+		return d.Name, err
 	case command.KindORAdd:
 		add, err := command.DecodeORAdd(cmd)
 		return add.Key, err
@@ -258,6 +276,8 @@ func keyOf(cmd raftnode.Command) (string, error) {
 }
 
 func (n *fakeNode) Handle(_ mux.Method, h mux.Handler) { n.handler = h }
+
+func (n *fakeNode) ClusterID() string { return "c" }
 
 func (n *fakeNode) Call(ctx context.Context, to raftnode.ServerID, _ mux.Method, body []byte) ([]byte, error) {
 	peer := n.cluster.nodes[to]

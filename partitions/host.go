@@ -3,6 +3,7 @@ package partitions
 import (
 	"context"
 
+	"github.com/quorate/quorate/partitions/mirror"
 	"github.com/quorate/quorate/raftnode"
 )
 
@@ -17,23 +18,21 @@ func (h HostGroups) Propose(group uint32, cmds []raftnode.Command) (raftnode.Pro
 }
 
 // Leader implements Groups.
-func (h HostGroups) Leader(group uint32) raftnode.ServerID {
+func (h HostGroups) Leader(group uint32) (id raftnode.ServerID, term uint64) {
 	g, ok := h.Host.Group(group)
 	if !ok {
-		return ""
+		return "", 0
 	}
-	id, _ := g.Leader()
-	return id
+	return g.Leader()
 }
 
 // Term implements Groups.
 func (h HostGroups) Term(group uint32) (term uint64, leads bool) {
 	g, ok := h.Host.Group(group)
-	if !ok || !g.IsLeader() {
+	if !ok {
 		return 0, false
 	}
-	_, term = g.Leader()
-	return term, true
+	return g.Leads()
 }
 
 // WaitApplied implements Groups.
@@ -45,12 +44,22 @@ func (h HostGroups) WaitApplied(ctx context.Context, group uint32, index uint64)
 	return g.WaitApplied(ctx, index)
 }
 
-// Reader implements Groups.
-func (h HostGroups) Reader(group uint32) (Reader, bool) {
+// Source implements mirror.Groups.
+func (h HostGroups) Source(group uint32) (mirror.Replica, bool) {
 	g, ok := h.Host.Group(group)
 	if !ok {
 		return nil, false
 	}
-	reader, ok := g.Machine().(Reader)
-	return reader, ok
+	replica, ok := g.Machine().(mirror.Replica)
+	return replica, ok
+}
+
+// Replica implements Groups.
+func (h HostGroups) Replica(group uint32) (Replica, bool) {
+	g, ok := h.Host.Group(group)
+	if !ok || !g.Votes() {
+		return nil, false
+	}
+	replica, ok := g.Machine().(Replica)
+	return replica, ok
 }

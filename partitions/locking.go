@@ -17,8 +17,8 @@ func (r *Router) newLocks() *locks.Service {
 		Logger: r.log.Named("locks"), Board: r.deps.Board,
 		Groups:  r.groups,
 		GroupOf: r.groupOf,
-		Replica: func(group uint32) (locks.Replica, bool) { return r.deps.Groups.Reader(group) },
-		Leads:   func(group uint32) bool { return r.deps.Groups.Leader(group) == r.cfg.Self },
+		Replica: func(group uint32) (locks.Replica, bool) { return r.deps.Groups.Replica(group) },
+		Leads:   r.leads,
 		Submit: func(ctx context.Context, group uint32, cmd command.Raw) (command.Result, error) {
 			return r.submit(ctx, nil, group, cmd)
 		},
@@ -32,6 +32,11 @@ func (r *Router) submit(ctx context.Context, s *Session, group uint32, cmd comma
 	if group == 0 || group > r.groups() {
 		return command.Result{}, ErrUnavailable
 	}
+	return r.bring(ctx, s, group, cmd)
+}
+
+// bring is submit for any group.
+func (r *Router) bring(ctx context.Context, s *Session, group uint32, cmd command.Raw) (command.Result, error) {
 	w := &write{ctx: ctx, session: s, done: make(chan struct{}), results: make([]command.Result, 1)}
 	w.expect(1)
 	r.lane(group).submit(&part{write: w, group: group, cmds: []raftnode.Command{cmd}, bytes: len(cmd.Body), ops: []int{0}})

@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/partitions/live"
 	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/notice"
+	"github.com/quorate/quorate/partitions/remote"
 	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
@@ -30,11 +31,13 @@ type Config struct {
 	// Self is this node's server id. Required.
 	Self raftnode.ServerID
 	// Durable says that a commit means fsynced on a quorum: acknowledgements then
-	// report PERSISTED. Without it they report REPLICATED.
+	// report PERSISTED, unless there is a Mirror. Without it they report REPLICATED.
 	Durable bool
 	// Patience is how long a write waits for its groups to accept it while nothing
 	// of it was proposed. After that the client is told that nothing was applied.
 	Patience time.Duration
+	// ConfirmTimeout is how long a linearizable read waits for its mark to be committed.
+	ConfirmTimeout time.Duration
 	// AttemptTimeout bounds one forwarded request; its outcome is unknown then, and
 	// the commands are offered again.
 	AttemptTimeout time.Duration
@@ -49,6 +52,8 @@ type Config struct {
 	// RequestOps and RequestBytes bound what travels together in one request. A
 	// larger write of one client travels alone.
 	RequestOps, RequestBytes int
+	// Remote tunes reads of groups that other nodes hold.
+	Remote remote.Config
 }
 
 // DefaultConfig is the configuration for production, without Self.
@@ -56,6 +61,7 @@ func DefaultConfig() Config {
 	return Config{
 		Durable:        true,
 		Patience:       5 * time.Second,
+		ConfirmTimeout: 2 * time.Second,
 		AttemptTimeout: 3 * time.Second,
 		AdoptTimeout:   30 * time.Second,
 		LaneRequests:   4,
@@ -64,6 +70,8 @@ func DefaultConfig() Config {
 
 		CollectInterval: time.Minute,
 		CollectAge:      7 * 24 * time.Hour,
+
+		Remote: remote.DefaultConfig(),
 	}
 }
 
@@ -73,30 +81,39 @@ type Groups interface {
 	// that nothing was appended.
 	Propose(group uint32, cmds []raftnode.Command) (raftnode.Proposal, error)
 	// Leader is the best known leader of group as its local replica sees it, empty
-	// if unknown or if there is no local replica.
-	Leader(group uint32) raftnode.ServerID
+	// if unknown or if there is no local replica, and the leader's term.
+	Leader(group uint32) (id raftnode.ServerID, term uint64)
 	// Term is the term in which the local replica of group leads, if it does.
 	Term(group uint32) (term uint64, leads bool)
 	// WaitApplied blocks until the local replica of group has applied index.
 	WaitApplied(ctx context.Context, group uint32, index uint64) error
-	// Reader reads the local replica of group; false if there is none.
-	Reader(group uint32) (Reader, bool)
+	// Replica reads the local replica of group; false if there is none that votes: one
+	// that is still catching up would show a state of long ago.
+	Replica(group uint32) (Replica, bool)
 }
 
-// Reader reads one group's applied state.
-type Reader interface {
+// Replica reads the local replica of one group, in its applied state.
+type Replica interface {
 	// Scan calls fn for the records of a map in key order, tombstones included, those
 	// below from left out, from one consistent state, and returns that state's log index.
 	Scan(mapName, from string, fn func(key string, rec protocol.Record) bool) (uint64, error)
+	// Seek calls begin and then fn with the records that a query may admit, if an index
+	// finds them; see fsm.Machine.Seek. IndexStat says how far an index is built.
+	Seek(s fsm.Seek, begin func(fsm.Found), fn func(key string, rec protocol.Record) bool) (fsm.Found, uint64, error)
+	IndexStat(mapName, attribute string) (fsm.IndexStat, bool)
+	// Get returns a record, tombstones included, and whether there is one. MapNames lists the maps that have or
+	// had keys.
+	Get(mapName, key string) (protocol.Record, bool, error)
+	MapNames() []string
 	// AddLeaves adds the group's share of a hash tree to leaves.
 	AddLeaves(mapName string, kind merkle.Kind, leaves *merkle.Leaves) (uint64, error)
 	// LeafRecords calls fn with the records of a leaf that entries above since stored,
 	// until it returns false; fn neither keeps them nor blocks.
 	LeafRecords(leaf fsm.Leaf, since uint64, fn func(key string, rec protocol.Record) bool) error
-	// LeafSets calls fn with the keys of a leaf of an observed-remove map, until it returns
-	// false; Set returns one key.
-	LeafSets(leaf fsm.Leaf, fn func(entry protocol.OREntry) bool) error
-	Set(mapName, key string) (protocol.OREntry, error)
+	// LeafSets calls fn with the keys of a leaf of an observed-remove map, in parts, until
+	// it returns false; Set returns a part of one key, and whether more follows.
+	LeafSets(leaf fsm.Leaf, fn func(part protocol.OREntry) bool) error
+	Set(mapName, key, tag string) (part protocol.OREntry, more bool, err error)
 	// ChangedBuckets returns the buckets that entries above since may have changed.
 	ChangedBuckets(mapName string, since uint64) ([]uint16, uint64, error)
 	// Horizon says how far tombstones are collected, Graves lists the oldest ones that
@@ -114,6 +131,9 @@ type Reader interface {
 type Peers interface {
 	Call(ctx context.Context, to raftnode.ServerID, method mux.Method, body []byte) ([]byte, error)
 	Handle(method mux.Method, h mux.Handler)
+	// ClusterID is the id of the cluster in its present life, empty before the node belongs
+	// to one.
+	ClusterID() string
 }
 
 // Clock is the node's hybrid logical clock.
@@ -123,7 +143,7 @@ type Clock interface {
 	Last() protocol.Timestamp
 }
 
-// Deps are the collaborators of a Router. All are required.
+// Deps are the collaborators of a Router. All but Mirror are required.
 type Deps struct {
 	Logger hclog.Logger
 	Groups Groups
@@ -139,6 +159,9 @@ type Deps struct {
 	// Hub fans committed changes of maps out, Board those of locks and counters.
 	Hub   *live.Hub
 	Board *notice.Board
+	// Mirror is the way to the database of the cluster, nil without one. What asks for
+	// PERSISTED then waits for the database.
+	Mirror Mirror
 }
 
 // idleWorkers is how many goroutines wait for the next request of a lane.
@@ -158,6 +181,11 @@ type Router struct {
 	// run, while the groups remember those of earlier ones.
 	boot string
 
+	// collectInterval is the present pace of collecting tombstones, in nanoseconds;
+	// collectPaced has a token after it changed.
+	collectInterval atomic.Int64
+	collectPaced    chan struct{}
+
 	sessions atomic.Uint64
 	dedup    atomic.Uint64
 
@@ -167,11 +195,16 @@ type Router struct {
 
 	locks  *locks.Service
 	topics *topics.Service
+	// remote reads the groups that other nodes hold, server answers those nodes.
+	remote *remote.Client
+	server *remote.Server
 
-	// mu protects the fields below.
-	mu     sync.Mutex
-	closed bool
-	lanes  map[uint32]*lane
+	// mu protects the fields below. horizons are those of groups that other nodes hold.
+	mu       sync.Mutex
+	closed   bool
+	lanes    map[uint32]*lane
+	horizons map[uint32]knownHorizon
+	queues   map[uint32]*persistQueue
 
 	// rendered caches the client's view of the last cluster state.
 	rendered atomic.Pointer[renderedMap]
@@ -187,11 +220,18 @@ func New(cfg Config, deps Deps) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Router{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
-		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{},
-		boot: fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
+		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{}, horizons: map[uint32]knownHorizon{},
+		queues:       map[uint32]*persistQueue{},
+		collectPaced: make(chan struct{}, 1),
+		boot:         fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
 	}
+	r.collectInterval.Store(int64(cfg.CollectInterval))
 	r.locks, r.topics = r.newLocks(), r.newTopics()
+	r.remote, r.server = r.newRemote()
 	deps.Peers.Handle(methodForward, r.handleForward)
+	if deps.Mirror != nil {
+		deps.Peers.Handle(methodProgress, r.handleProgress)
+	}
 	return r
 }
 
@@ -204,6 +244,8 @@ func (r *Router) Close() {
 	r.cancel()
 	r.locks.Close()
 	r.topics.Close()
+	r.remote.Close()
+	r.server.Close()
 	r.workers.Close()
 }
 
@@ -242,32 +284,30 @@ func (r *Router) Write(ctx context.Context, s *Session, ops []Op) ([]Verdict, er
 	}
 	groups := r.groups()
 	if groups == 0 {
-		return nil, fmt.Errorf("%w: the node does not belong to a cluster yet", ErrUnavailable)
+		return nil, errNoCluster
 	}
 	w := newWrite(ctx, s, ops)
+	w.mirrored = r.deps.Mirror != nil
 	for _, p := range r.split(w, groups) {
 		r.lane(p.group).submit(p)
 	}
 	if err := w.wait(ctx, r.cfg.Patience); err != nil {
 		return nil, err
 	}
-	return r.verdicts(w), nil
+	known, err := r.persist(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return r.verdicts(w, known), nil
 }
 
-func (r *Router) verdicts(w *write) []Verdict {
-	reached := protocol.LevelReplicated
-	if r.cfg.Durable {
-		reached = protocol.LevelPersisted
-	}
-	if w.handover {
-		reached = protocol.LevelMemory
-	}
+func (r *Router) verdicts(w *write, known settled) []Verdict {
 	out := make([]Verdict, len(w.ops))
 	for i := range w.ops {
 		if res := &w.results[i]; res.Code != 0 {
 			out[i] = Verdict{Code: res.Code, Reason: res.Reason}
 		} else {
-			out[i] = Verdict{Level: reached}
+			out[i] = Verdict{Level: r.reached(w, &w.ops[i], known)}
 		}
 	}
 	return out
@@ -287,17 +327,30 @@ func (r *Router) lane(group uint32) *lane {
 // leader is the best known leader of group: the local replica's view, or the
 // replicated table's where there is no replica.
 func (r *Router) leader(group uint32) raftnode.ServerID {
-	if id := r.deps.Groups.Leader(group); id != "" {
-		return id
+	id, _ := r.leaderIn(group)
+	return id
+}
+
+// leaderIn is leader with its term.
+func (r *Router) leaderIn(group uint32) (id raftnode.ServerID, term uint64) {
+	if id, term := r.deps.Groups.Leader(group); id != "" {
+		return id, term
 	}
-	if _, held := r.deps.Groups.Reader(group); held {
-		return ""
+	if _, held := r.deps.Groups.Replica(group); held {
+		return "", 0
 	}
 	state := r.deps.Cluster()
 	if state == nil || group == 0 || int(group) > len(state.Table.Groups) {
-		return ""
+		return "", 0
 	}
-	return raftnode.ServerID(state.Table.Groups[group-1].Leader)
+	p := &state.Table.Groups[group-1]
+	return raftnode.ServerID(p.Leader), p.LeaderTerm
+}
+
+// leads reports whether this node is the leader of a group, as far as it knows.
+func (r *Router) leads(group uint32) bool {
+	id, _ := r.deps.Groups.Leader(group)
+	return id == r.cfg.Self
 }
 
 // PartitionMap is the cluster as clients see it, nil before the node belongs to
@@ -331,6 +384,6 @@ func notAppended(err error) bool {
 	}
 	var notLeader *raftnode.NotLeaderError
 	var refused *mux.RefusedError
-	return errors.As(err, &notLeader) || errors.As(err, &refused) || errors.Is(err, mux.ErrUnreachable) ||
+	return errors.As(err, &notLeader) || errors.As(err, &refused) || errors.Is(err, mux.ErrUnreachable) || errors.Is(err, mux.ErrTooLarge) ||
 		errors.Is(err, raftnode.ErrNotHere) || errors.Is(err, raftnode.ErrBusy) || errors.Is(err, raftnode.ErrTooLarge)
 }

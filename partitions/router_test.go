@@ -311,6 +311,20 @@ func TestABarrierIsAMarkInTheLogOfEveryGroup(t *testing.T) {
 	require.NoError(t, barrierMarksEveryGroup(t))
 }
 
+func TestABarrierDoesNotWaitForLong(t *testing.T) {
+	require.Equal(t, 2*time.Second, DefaultConfig().ConfirmTimeout)
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.ConfirmTimeout, cfg.Patience = 50*time.Millisecond, time.Hour })
+	hold := make(chan struct{})
+	c.set(func() { c.hold = hold }) // proposed, and not committed
+	ctx := deadline(t, time.Minute)
+	require.ErrorIs(t, c.router(1).Barrier(ctx, c.router(1).NewSession()), ErrUnavailable)
+	require.NoError(t, ctx.Err(), "it was not the caller who gave up")
+	close(hold)
+	c.set(func() { c.leader = map[uint32]raftnode.ServerID{} }) // not proposed
+	require.ErrorIs(t, c.router(1).Barrier(ctx, c.router(1).NewSession()), ErrUnavailable)
+	require.NoError(t, ctx.Err())
+}
+
 func TestWithoutAClusterNamesHaveNoGroup(t *testing.T) {
 	c := newFakeCluster(t, 1)
 	deps := c.router(1).deps

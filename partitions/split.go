@@ -68,7 +68,7 @@ func (r *Router) targets(w *write, groups uint32) []target {
 // knowsTag reports whether the local replica of group has seen the tag. It may be
 // behind: an unneeded command to each group is the cost.
 func (r *Router) knowsTag(group uint32, op *Op) bool {
-	reader, ok := r.deps.Groups.Reader(group)
+	reader, ok := r.deps.Groups.Replica(group)
 	if !ok {
 		return false
 	}
@@ -120,7 +120,7 @@ func (r *Router) appendCommand(body []byte, s *Session, op *Op, homeless bool) (
 }
 
 func (r *Router) put(s *Session, op *Op) command.Put {
-	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin, Fence: op.Fence}
+	put := command.Put{Map: op.Map, Key: op.Key, Record: op.Record, Origin: s.origin, Fence: op.Fence, Guard: op.Guard}
 	if op.Record.Timestamp.IsZero() {
 		put.Stamped, put.Overwrite = true, true
 	}

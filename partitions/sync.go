@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quorate/quorate/fsm"
-	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 )
@@ -27,7 +27,7 @@ func (r *Router) ClusterID() string {
 // Watch registers sink for the changes of mapName by others than s; see Subscribe. They
 // are delivered at once: the caller shows no snapshot.
 func (r *Router) Watch(s *Session, mapName string, sink Sink) *Subscription {
-	sub := r.deps.Hub.Subscribe(mapName, s.origin, sink)
+	sub := r.deps.Hub.Subscribe(mapName, s.origin, Interest{}, sink)
 	sub.Release()
 	return sub
 }
@@ -35,11 +35,11 @@ func (r *Router) Watch(s *Session, mapName string, sink Sink) *Subscription {
 // Tree returns the leaf buckets of one of the two hash trees of a map, over all its
 // groups: exactly the tree that a client with the same records has. The states of the
 // groups are not older than what s was acknowledged. It reads no records. It blocks
-// until the replicas are that far, or ctx ends. Errors: ErrIncomplete, ErrUnavailable,
-// those of the state machine.
+// until the replicas are that far, or ctx ends. Errors: ErrUnavailable, those of the
+// state machine.
 func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error) {
 	leaves := new(merkle.Leaves)
-	err := r.eachGroup(ctx, s, func(_ uint32, reader Reader) error {
+	err := r.scatter(ctx, s, func(_ uint32, reader Reader) error {
 		_, err := reader.AddLeaves(mapName, kind, leaves)
 		return err
 	})
@@ -51,6 +51,8 @@ func (r *Router) Tree(ctx context.Context, s *Session, mapName string, kind merk
 type LeafPlace struct {
 	group uint32
 	from  string
+	// tag is where the removed tags of the key from go on.
+	tag string
 }
 
 // LeafRecords calls fn with the records of a map whose keys are in bucket, tombstones and
@@ -60,10 +62,11 @@ type LeafPlace struct {
 func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
 	fn func(key string, rec protocol.Record) bool,
 ) (next LeafPlace, end bool, err error) {
-	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(key string)) error {
-		return reader.LeafRecords(leaf, 0, func(key string, rec protocol.Record) bool {
+	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(fsm.Leaf)) error {
+		return reader.Records(leaf.Map, []uint16{leaf.Bucket}, leaf.From, 0, func(_ uint16, key string, rec protocol.Record) bool {
 			if !fn(key, rec) {
-				stop(key)
+				leaf.From = key + "\x00"
+				stop(leaf)
 				return false
 			}
 			return true
@@ -71,14 +74,15 @@ func (r *Router) LeafRecords(ctx context.Context, s *Session, mapName string, bu
 	})
 }
 
-// LeafSets is LeafRecords for the keys of an observed-remove map; fn may keep them.
+// LeafSets is LeafRecords for the keys of an observed-remove map; fn may keep them. A key
+// with very many removed tags comes in several parts, which clients merge one by one.
 func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
-	fn func(entry protocol.OREntry) bool,
+	fn func(part protocol.OREntry) bool,
 ) (next LeafPlace, end bool, err error) {
-	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(key string)) error {
-		return reader.LeafSets(leaf, func(entry protocol.OREntry) bool {
-			if !fn(entry) {
-				stop(entry.Key)
+	return r.eachLeaf(ctx, s, mapName, bucket, at, func(reader Reader, leaf fsm.Leaf, stop func(fsm.Leaf)) error {
+		return reader.LeafSets(leaf, func(part protocol.OREntry) bool {
+			if !fn(part) {
+				stop(leaf.Behind(part))
 				return false
 			}
 			return true
@@ -86,20 +90,20 @@ func (r *Router) LeafSets(ctx context.Context, s *Session, mapName string, bucke
 	})
 }
 
-// eachLeaf calls read for the groups from a place on, until it calls stop with the last
-// key that it takes.
+// eachLeaf calls read for the groups from a place on, until it calls stop with what is left
+// of the leaf.
 func (r *Router) eachLeaf(ctx context.Context, s *Session, mapName string, bucket uint16, at LeafPlace,
-	read func(reader Reader, leaf fsm.Leaf, stop func(key string)) error,
+	read func(reader Reader, leaf fsm.Leaf, stop func(fsm.Leaf)) error,
 ) (next LeafPlace, end bool, err error) {
 	end = true
 	for group := max(at.group, 1); group <= r.groups() && end && err == nil; group++ {
 		leaf := fsm.Leaf{Map: mapName, Bucket: bucket}
 		if group == at.group {
-			leaf.From = at.from
+			leaf.From, leaf.Tag = at.from, at.tag
 		}
 		err = r.readGroup(ctx, s, group, func(group uint32, reader Reader) error {
-			return read(reader, leaf, func(key string) {
-				next, end = LeafPlace{group: group, from: key + "\x00"}, false
+			return read(reader, leaf, func(left fsm.Leaf) {
+				next, end = LeafPlace{group: group, from: left.From, tag: left.Tag}, false
 			})
 		})
 	}
@@ -114,63 +118,93 @@ func (r *Router) eachLeaf(ctx context.Context, s *Session, mapName string, bucke
 // Otherwise as Tree.
 func (r *Router) Sets(ctx context.Context, s *Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error) {
 	list := make([]protocol.OREntry, len(keys))
-	err := r.eachGroup(ctx, s, func(group uint32, reader Reader) (err error) {
-		for i, key := range keys {
-			if placement.GroupOf(key, r.groups()) != group {
-				continue
-			}
-			if list[i], err = reader.Set(mapName, key); err != nil {
-				return err
-			}
-			if maxBytes -= list[i].Size(); maxBytes < 0 {
-				return ErrTooMuch
-			}
+	places := make([][]int, r.groups()+1)
+	for i, key := range keys {
+		if group := r.groupOf(key); group > 0 {
+			places[group] = append(places[group], i)
 		}
-		return nil
+	}
+	err := r.scatter(ctx, s, func(group uint32, reader Reader) error {
+		if len(places[group]) == 0 {
+			return nil
+		}
+		share := make([]string, len(places[group]))
+		for i, place := range places[group] {
+			share[i] = keys[place]
+		}
+		next, tooMuch := 0, false
+		err := reader.Sets(mapName, share, func(part protocol.OREntry, more bool) bool {
+			entry := &list[places[group][next]]
+			entry.Key, entry.Records = part.Key, append(entry.Records, part.Records...)
+			entry.Tombstones = append(entry.Tombstones, part.Tombstones...)
+			if !more {
+				next++
+			}
+			maxBytes -= part.Size()
+			tooMuch = maxBytes < 0
+			return !tooMuch
+		})
+		if tooMuch {
+			return ErrTooMuch
+		}
+		return err
 	})
 	return list, err
 }
 
+// tagTime is how long UnknownRemovals waits for groups that are held elsewhere.
+const tagTime = 3 * time.Second
+
 // UnknownRemovals returns those of tags, of an observed-remove map, whose removal the
-// groups need to hear of. They do not if one of them has it with its key, or all without;
-// nor of a tag that none of them knows and that is as old as what all have collected:
-// none takes a record with it any more.
+// groups need to hear of: all, if not every group can be asked. They do not if one of them
+// has it with its key, or all without; nor of a tag that none of them knows and that is as
+// old as what all have collected: none takes a record with it any more.
 func (r *Router) UnknownRemovals(mapName string, tags []string) []string {
+	if len(tags) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, tagTime)
+	defer cancel()
 	forgotten := r.forgotten()
-	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		unknown, removed := true, true
-		for group := uint32(1); group <= r.groups(); group++ {
-			reader, ok := r.deps.Groups.Reader(group)
-			if !ok {
-				return false
-			}
-			state, err := reader.Tag(mapName, tag)
-			if err != nil {
-				return false
-			}
-			if state == fsm.TagRemoved {
-				return true
-			}
-			unknown = unknown && state == fsm.TagUnknown
-			removed = removed && state == fsm.TagHomeless
-		}
-		if !unknown {
-			return removed
-		}
-		ts, err := protocol.ParseTimestamp(tag)
-		return err == nil && forgotten > 0 && ts.Millis <= forgotten
+	states := make([][]fsm.TagState, r.groups())
+	err := r.scatter(ctx, nil, func(group uint32, reader Reader) (err error) {
+		states[group-1], err = reader.Tags(mapName, tags)
+		return err
 	})
+	if err != nil {
+		return slices.Clone(tags)
+	}
+	var needed []string
+	for i, tag := range tags {
+		known, unknown, removed := false, true, true
+		for _, group := range states {
+			known = known || group[i] == fsm.TagRemoved
+			unknown = unknown && group[i] == fsm.TagUnknown
+			removed = removed && group[i] == fsm.TagHomeless
+		}
+		if !known && !removed && !(unknown && isForgotten(tag, forgotten)) {
+			needed = append(needed, tag)
+		}
+	}
+	return needed
 }
 
-// forgotten is the time up to which every group refuses records that it does not know.
+// isForgotten reports whether a tag is as old as what was forgotten.
+func isForgotten(tag string, forgotten int64) bool {
+	ts, err := protocol.ParseTimestamp(tag)
+	return err == nil && forgotten > 0 && ts.Millis <= forgotten
+}
+
+// forgotten is the time up to which every group refuses records that it does not know, 0
+// if that is not known.
 func (r *Router) forgotten() int64 {
 	oldest := int64(math.MaxInt64)
 	for group := uint32(1); group <= r.groups(); group++ {
-		reader, ok := r.deps.Groups.Reader(group)
-		if !ok {
+		h, known := r.groupHorizon(group)
+		if !known {
 			return 0
 		}
-		oldest = min(oldest, reader.Horizon().CollectedMillis)
+		oldest = min(oldest, h.CollectedMillis)
 	}
 	return oldest
 }

@@ -19,12 +19,15 @@ const (
 // newTopics returns the topic service, and has it answer other nodes.
 func (r *Router) newTopics() *topics.Service {
 	cfg := topics.DefaultConfig()
-	cfg.Self = string(r.cfg.Self)
+	cfg.Self, cfg.Run = string(r.cfg.Self), r.boot
 	s := topics.New(cfg, topics.Deps{
 		Logger: r.log.Named("topics"), GroupOf: r.groupOf,
-		Leader: func(group uint32) string { return string(r.leader(group)) },
-		Term:   r.deps.Groups.Term,
-		Nodes:  r.liveNodes,
+		Leader: func(group uint32) (string, uint64) {
+			id, term := r.leaderIn(group)
+			return string(id), term
+		},
+		Term:  r.deps.Groups.Term,
+		Nodes: r.liveNodes,
 		Publish: func(ctx context.Context, node string, body []byte) ([]byte, error) {
 			return r.deps.Peers.Call(ctx, raftnode.ServerID(node), methodPublish, body)
 		},

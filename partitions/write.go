@@ -29,8 +29,12 @@ type write struct {
 	left    int // parts without a verdict
 	trying  int // parts under way to a leader
 	begun   bool
-	given   bool // cancelled by the caller before anything was proposed
-	cause   error
+	// mirrored tells that there is a database, which what asks for PERSISTED waits for.
+	mirrored bool
+	// marks are the log indexes, by group, of what asks for PERSISTED.
+	marks map[uint32]uint64
+	given bool // cancelled by the caller before anything was proposed
+	cause error
 }
 
 // part is the share of one group in a write.
@@ -50,8 +54,8 @@ func newWrite(ctx context.Context, s *Session, ops []Op) *write {
 		done: make(chan struct{}), results: make([]command.Result, len(ops)),
 	}
 	for i := range ops {
-		// Whether a fence lets an operation pass is known when it is applied.
-		if l := ops[i].Level; l != protocol.LevelMemory && l != protocol.LevelFireAndForget || ops[i].Fence.Lock != "" {
+		// Whether a fence or a guard lets an operation pass is known when it is applied.
+		if l := ops[i].Level; l != protocol.LevelMemory && l != protocol.LevelFireAndForget || ops[i].Fence.Lock != "" || ops[i].Guard.On {
 			w.handover = false
 		}
 	}
@@ -96,10 +100,21 @@ func (w *write) decide(p *part, results []command.Result) {
 		if w.results[op].Code == 0 {
 			w.results[op] = results[i]
 		}
+		if w.mirrored && w.ops[op].Level == protocol.LevelPersisted {
+			w.mark(p.group, results[i].Index)
+		}
 	}
 	if w.left--; w.left == 0 {
 		close(w.done)
 	}
+}
+
+// mark needs the lock.
+func (w *write) mark(group uint32, index uint64) {
+	if w.marks == nil {
+		w.marks = map[uint32]uint64{}
+	}
+	w.marks[group] = max(w.marks[group], index)
 }
 
 // wait blocks until every part is decided. When patience ends while nothing was

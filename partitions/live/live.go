@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
@@ -23,19 +25,23 @@ type Event struct {
 	// of one that it lost; with either of them there is no Record.
 	Added   *protocol.ORRecord
 	Removed string
-	// Existed reports whether a live record was there before.
+	// Existed reports whether a live record was there before, and Old is its value.
 	Existed bool
+	Old     msgp.Raw
 	// Group and Index place the change in the log.
 	Group uint32
 	Index uint64
+	// Seq numbers the events of a Hub.
+	Seq uint64
 }
 
 // Sink receives the events of one subscription. Its methods are called from one
 // goroutine at a time, must not block and must not call back into the Hub.
 type Sink interface {
-	// Event takes one change and reports whether it could. After false the
-	// subscription is over, and the sink sees to it that its client resyncs.
-	Event(e *Event) bool
+	// Event takes one change and reports whether it could; own says that the
+	// subscription's origin made it. After false the subscription is over, and the sink
+	// sees to it that its client resyncs.
+	Event(e *Event, own bool) bool
 	// Gap says that changes were lost and the subscription is over; the client
 	// must be resynced.
 	Gap()
@@ -45,8 +51,8 @@ const (
 	// inboxBatches bounds the change batches that wait for the dispatcher.
 	inboxBatches = 4096
 	// bufferEvents bounds the events that a subscription holds back while its
-	// snapshot is taken.
-	bufferEvents = 4096
+	// snapshot is taken: about a second of writes to a busy map.
+	bufferEvents = 32_768
 )
 
 // Hub distributes changes to subscriptions. Construct it with NewHub, run one Run.
@@ -57,14 +63,19 @@ type Hub struct {
 	overflow atomic.Bool
 	subs     atomic.Int64
 
-	// mu protects maps and the sets in it.
+	// seq and scratch are for the dispatcher.
+	seq     uint64
+	scratch []*Subscription
+
+	// mu protects the fields below and the audiences in maps.
 	mu   sync.RWMutex
-	maps map[string]map[*Subscription]struct{}
+	maps map[string]*audience
+	taps map[*tap]struct{}
 }
 
 // NewHub returns an empty Hub.
 func NewHub() *Hub {
-	return &Hub{inbox: make(chan *fsm.Changes, inboxBatches), maps: map[string]map[*Subscription]struct{}{}}
+	return &Hub{inbox: make(chan *fsm.Changes, inboxBatches), maps: map[string]*audience{}}
 }
 
 // Publish takes the changes of one apply. It never blocks: when the dispatcher is
@@ -81,7 +92,7 @@ func (h *Hub) Publish(c *fsm.Changes) {
 	}
 }
 
-// Listening reports whether there are subscriptions. It is the Listening hook of the
+// Listening reports whether there are subscriptions or taps. It is the Listening hook of the
 // state machines and safe for concurrent use.
 func (h *Hub) Listening() bool { return h.subs.Load() > 0 }
 
@@ -92,7 +103,11 @@ func (h *Hub) Run(done <-chan struct{}) {
 		case <-done:
 			return
 		case c := <-h.inbox:
-			if h.overflow.Swap(false) || c.Reset {
+			if h.overflow.Swap(false) {
+				c = &fsm.Changes{Reset: true}
+			}
+			h.tap(c)
+			if c.Reset {
 				h.gapAll()
 				continue
 			}
@@ -107,44 +122,52 @@ func (h *Hub) dispatch(c *fsm.Changes) {
 		if ch.Section != storage.SectionRecords && ch.Section != storage.SectionSets {
 			continue
 		}
-		subs := h.subscriptions(ch.Map)
-		if len(subs) == 0 {
+		if !h.Follows(ch.Map) {
 			continue
 		}
+		h.seq++
 		e := &Event{
-			Map: ch.Map, Key: ch.Key, Record: ch.Record, Added: ch.Added, Removed: ch.Removed, Existed: ch.Existed,
-			Group: c.Group, Index: ch.Index,
+			Map: ch.Map, Key: ch.Key, Record: ch.Record, Added: ch.Added, Removed: ch.Removed, Existed: ch.Existed, Old: ch.Old,
+			Group: c.Group, Index: ch.Index, Seq: h.seq,
 		}
-		for _, s := range subs {
-			if ch.Origin == "" || ch.Origin != s.origin {
-				s.take(e)
+		for _, s := range h.concerned(e) {
+			if own := ch.Origin != "" && ch.Origin == s.origin; !own || s.want.Own {
+				s.take(e, own)
 			}
 		}
 	}
 }
 
-// subscriptions is a copy of the set of mapName, so that sinks run without h.mu.
-func (h *Hub) subscriptions(mapName string) []*Subscription {
+// Follows reports whether there is a subscription of a map.
+func (h *Hub) Follows(mapName string) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	set := h.maps[mapName]
-	if len(set) == 0 {
-		return nil
+	return h.maps[mapName] != nil
+}
+
+// concerned is the subscriptions that e may concern, until the next call; sinks run
+// without h.mu.
+func (h *Hub) concerned(e *Event) []*Subscription {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	clear(h.scratch)
+	h.scratch = h.scratch[:0]
+	a := h.maps[e.Map]
+	switch {
+	case a == nil:
+	case e.Added != nil || e.Removed != "":
+		a.each(func(s *Subscription) { h.scratch = append(h.scratch, s) })
+	default:
+		h.scratch = a.concerned(h.scratch, e)
 	}
-	subs := make([]*Subscription, 0, len(set))
-	for s := range set {
-		subs = append(subs, s)
-	}
-	return subs
+	return h.scratch
 }
 
 func (h *Hub) gapAll() {
 	h.mu.RLock()
 	var subs []*Subscription
-	for _, set := range h.maps {
-		for s := range set {
-			subs = append(subs, s)
-		}
+	for _, a := range h.maps {
+		a.each(func(s *Subscription) { subs = append(subs, s) })
 	}
 	h.mu.RUnlock()
 	for _, s := range subs {
@@ -152,18 +175,18 @@ func (h *Hub) gapAll() {
 	}
 }
 
-// Subscribe registers sink for the changes of mapName, except those written by
-// origin. Events are held back until Release. Close must be called in the end.
-func (h *Hub) Subscribe(mapName, origin string, sink Sink) *Subscription {
-	s := &Subscription{hub: h, mapName: mapName, origin: origin, sink: sink, holding: true}
+// Subscribe registers sink for the changes of mapName that want asks for; origin is whose
+// changes are its own. Events are held back until Release. Close must be called in the end.
+func (h *Hub) Subscribe(mapName, origin string, want Interest, sink Sink) *Subscription {
+	s := &Subscription{hub: h, mapName: mapName, origin: origin, want: want, sink: sink, holding: true}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	set := h.maps[mapName]
-	if set == nil {
-		set = map[*Subscription]struct{}{}
-		h.maps[mapName] = set
+	a := h.maps[mapName]
+	if a == nil {
+		a = newAudience()
+		h.maps[mapName] = a
 	}
-	set[s] = struct{}{}
+	a.add(s)
 	h.subs.Add(1)
 	return s
 }
@@ -172,16 +195,22 @@ func (h *Hub) Subscribe(mapName, origin string, sink Sink) *Subscription {
 type Subscription struct {
 	hub             *Hub
 	mapName, origin string
+	want            Interest
 	sink            Sink
 
 	// mu protects the fields below and serialises the calls of sink.
 	mu      sync.Mutex
 	holding bool
-	held    []*Event
+	held    []heldEvent
 	// seen is the log index per group up to which the snapshot already contains
 	// every change.
 	seen map[uint32]uint64
 	over bool
+}
+
+type heldEvent struct {
+	*Event
+	own bool
 }
 
 // Map is the name of the subscribed map.
@@ -208,7 +237,7 @@ func (s *Subscription) Release() {
 	held := s.held
 	s.held = nil
 	for _, e := range held {
-		s.deliverLocked(e)
+		s.deliverLocked(e.Event, e.own)
 	}
 }
 
@@ -216,13 +245,11 @@ func (s *Subscription) Release() {
 // safe to call more than once.
 func (s *Subscription) Close() {
 	s.hub.mu.Lock()
-	if set := s.hub.maps[s.mapName]; set != nil {
-		if _, ok := set[s]; ok {
-			delete(set, s)
-			s.hub.subs.Add(-1)
-			if len(set) == 0 {
-				delete(s.hub.maps, s.mapName)
-			}
+	if a := s.hub.maps[s.mapName]; a != nil && a.has(s) {
+		a.remove(s)
+		s.hub.subs.Add(-1)
+		if a.size == 0 {
+			delete(s.hub.maps, s.mapName)
 		}
 	}
 	s.hub.mu.Unlock()
@@ -232,11 +259,11 @@ func (s *Subscription) Close() {
 	s.mu.Unlock()
 }
 
-func (s *Subscription) take(e *Event) {
+func (s *Subscription) take(e *Event, own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.holding {
-		s.deliverLocked(e)
+		s.deliverLocked(e, own)
 		return
 	}
 	if s.over {
@@ -246,14 +273,14 @@ func (s *Subscription) take(e *Event) {
 		s.gapLocked()
 		return
 	}
-	s.held = append(s.held, e)
+	s.held = append(s.held, heldEvent{e, own})
 }
 
-func (s *Subscription) deliverLocked(e *Event) {
+func (s *Subscription) deliverLocked(e *Event, own bool) {
 	if s.over || e.Index <= s.seen[e.Group] {
 		return
 	}
-	if !s.sink.Event(e) {
+	if !s.sink.Event(e, own) {
 		s.over = true
 	}
 }

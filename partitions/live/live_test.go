@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/query"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/partitions/live"
 )
@@ -24,7 +26,7 @@ type recorder struct {
 	limit int
 }
 
-func (r *recorder) Event(e *live.Event) bool {
+func (r *recorder) Event(e *live.Event, _ bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.limit > 0 && len(r.keys) == r.limit {
@@ -74,9 +76,9 @@ func eventually(t *testing.T, cond func() bool) {
 func TestEventsAreHeldUntilReleaseAndThoseInTheSnapshotAreDropped(t *testing.T) {
 	hub := startHub(t)
 	sink, probe := &recorder{}, &recorder{}
-	sub := hub.Subscribe("m", "me", sink)
+	sub := hub.Subscribe("m", "me", live.Interest{}, sink)
 	defer sub.Close()
-	fence := hub.Subscribe("m", "", probe)
+	fence := hub.Subscribe("m", "", live.Interest{}, probe)
 	defer fence.Close()
 	fence.Release()
 
@@ -96,7 +98,7 @@ func TestEventsAreHeldUntilReleaseAndThoseInTheSnapshotAreDropped(t *testing.T) 
 func TestTheWriterAndOtherMapsAreLeftOut(t *testing.T) {
 	hub := startHub(t)
 	mine, others := &recorder{}, &recorder{}
-	a, b := hub.Subscribe("m", "a", mine), hub.Subscribe("m", "b", others)
+	a, b := hub.Subscribe("m", "a", live.Interest{}, mine), hub.Subscribe("m", "b", live.Interest{}, others)
 	defer a.Close()
 	defer b.Close()
 	a.Release()
@@ -108,10 +110,71 @@ func TestTheWriterAndOtherMapsAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{"by-nobody@1/3"}, mine.seen())
 }
 
+// valued is the change of a record from one value of field "g" to another; nil for none.
+func valued(t *testing.T, index uint64, key string, from, to any, origin string) *fsm.Changes {
+	t.Helper()
+	c := change(1, index, "m", key, origin)
+	value := func(v any) msgp.Raw {
+		if v == nil {
+			return nil
+		}
+		b, err := msgp.AppendIntf(nil, map[string]any{"g": v})
+		require.NoError(t, err)
+		return b
+	}
+	c.List[0].Old, c.List[0].Existed, c.List[0].Record.Value = value(from), from != nil, value(to)
+	return c
+}
+
+func TestANarrowSubscriptionHearsOfItsValuesOnly(t *testing.T) {
+	hub := startHub(t)
+	compile := func(op string, value any) live.Interest {
+		object, err := msgp.AppendIntf(nil, map[string]any{"predicate": map[string]any{"op": op, "attribute": "g", "value": value}})
+		require.NoError(t, err)
+		q, err := query.Compile(object, query.Options{})
+		require.NoError(t, err)
+		return live.Interest{Rows: q.Interest()}
+	}
+	one, list, all, mine := &recorder{}, &recorder{}, &recorder{}, &recorder{}
+	own := compile("eq", 1)
+	own.Own = true
+	var subs []*live.Subscription
+	for sink, want := range map[*recorder]live.Interest{one: compile("eq", 1), list: compile("in", []any{1, "x"}), all: {}, mine: own} {
+		s := hub.Subscribe("m", "me", want, sink)
+		s.Release()
+		subs = append(subs, s)
+	}
+	hub.Publish(valued(t, 1, "a", nil, 1.0, ""))
+	hub.Publish(valued(t, 2, "b", nil, 2, ""))
+	hub.Publish(valued(t, 3, "a", 1, "x", ""))
+	hub.Publish(valued(t, 4, "a", "x", nil, ""))
+	hub.Publish(valued(t, 5, "c", nil, 1, "me"))
+	set := change(1, 6, "m", "set", "")
+	set.List[0].Section, set.List[0].Removed = storage.SectionSets, "tag"
+	hub.Publish(set)
+	eventually(t, func() bool { return len(all.seen()) == 5 })
+	eventually(t, func() bool { return len(mine.seen()) == 4 })
+	eventually(t, func() bool { return len(list.seen()) == 4 })
+	eventually(t, func() bool { return len(one.seen()) == 3 })
+	require.Equal(t, []string{"a@1/1", "a@1/3", "set@1/6"}, one.seen())
+	require.Equal(t, []string{"a@1/1", "a@1/3", "a@1/4", "set@1/6"}, list.seen())
+	require.Equal(t, []string{"a@1/1", "a@1/3", "c@1/5", "set@1/6"}, mine.seen())
+	require.Equal(t, []string{"a@1/1", "b@1/2", "a@1/3", "a@1/4", "set@1/6"}, all.seen())
+	hub.Publish(&fsm.Changes{Group: 1, Reset: true})
+	for _, sink := range []*recorder{one, list, all, mine} {
+		eventually(t, func() bool { return sink.gapped() == 1 })
+	}
+	for _, s := range subs {
+		s.Close()
+		s.Close()
+	}
+	require.False(t, hub.Listening())
+}
+
 func TestASinkThatRefusesHearsNothingMore(t *testing.T) {
 	hub := startHub(t)
 	full, probe := &recorder{limit: 1}, &recorder{}
-	a, b := hub.Subscribe("m", "", full), hub.Subscribe("m", "", probe)
+	a, b := hub.Subscribe("m", "", live.Interest{}, full), hub.Subscribe("m", "", live.Interest{}, probe)
 	defer a.Close()
 	defer b.Close()
 	a.Release()
@@ -126,14 +189,14 @@ func TestASinkThatRefusesHearsNothingMore(t *testing.T) {
 func TestAReplacedReplicaEndsEverySubscriptionWithAGap(t *testing.T) {
 	hub := startHub(t)
 	sink := &recorder{}
-	sub := hub.Subscribe("m", "", sink)
+	sub := hub.Subscribe("m", "", live.Interest{}, sink)
 	defer sub.Close()
 	sub.Release()
 	hub.Publish(&fsm.Changes{Group: 3, Index: 100, Reset: true})
 	eventually(t, func() bool { return sink.gapped() == 1 })
 	hub.Publish(change(1, 101, "m", "late", ""))
 	next := &recorder{}
-	again := hub.Subscribe("m", "", next)
+	again := hub.Subscribe("m", "", live.Interest{}, next)
 	defer again.Close()
 	again.Release()
 	hub.Publish(change(1, 102, "m", "fresh", ""))
@@ -145,7 +208,7 @@ func TestAReplacedReplicaEndsEverySubscriptionWithAGap(t *testing.T) {
 func TestAnOverfullInboxIsAGapNotASilentLoss(t *testing.T) {
 	hub := live.NewHub()
 	sink := &recorder{}
-	sub := hub.Subscribe("m", "", sink)
+	sub := hub.Subscribe("m", "", live.Interest{}, sink)
 	defer sub.Close()
 	sub.Release()
 	for i := range uint64(10_000) {
@@ -161,11 +224,11 @@ func TestAnOverfullInboxIsAGapNotASilentLoss(t *testing.T) {
 func TestTooManyEventsBeforeTheSnapshotAreAGap(t *testing.T) {
 	hub := startHub(t)
 	sink, probe := &recorder{}, &recorder{}
-	held, free := hub.Subscribe("m", "", sink), hub.Subscribe("m", "", probe)
+	held, free := hub.Subscribe("m", "", live.Interest{}, sink), hub.Subscribe("m", "", live.Interest{}, probe)
 	defer held.Close()
 	defer free.Close()
 	free.Release()
-	for i := range uint64(5_000) {
+	for i := range uint64(33_000) {
 		hub.Publish(change(1, i+1, "m", "k", ""))
 		if i%1000 == 0 {
 			eventually(t, func() bool { return len(probe.seen()) == int(i)+1 })
@@ -179,7 +242,7 @@ func TestTooManyEventsBeforeTheSnapshotAreAGap(t *testing.T) {
 func TestAClosedSubscriptionIsSilent(t *testing.T) {
 	hub := startHub(t)
 	sink, probe := &recorder{}, &recorder{}
-	sub, other := hub.Subscribe("m", "", sink), hub.Subscribe("m", "", probe)
+	sub, other := hub.Subscribe("m", "", live.Interest{}, sink), hub.Subscribe("m", "", live.Interest{}, probe)
 	defer other.Close()
 	sub.Release()
 	other.Release()

@@ -30,12 +30,15 @@ import (
 var (
 	// ErrNotGranted: the lock was not free in time; the request has ended.
 	ErrNotGranted = errors.New("the lock was not granted in time")
+	// ErrUnreachable: the group of the lock did not say in time whether it is free. The
+	// request has ended, or is about to be.
+	ErrUnreachable = errors.New("the lock cannot be reached now")
 	// ErrEnded: the session or its node was ended meanwhile; the request has, too.
 	ErrEnded = errors.New("the request for the lock was ended")
 	// ErrNoCluster: the node does not belong to a cluster yet; nothing was asked for.
 	ErrNoCluster = errors.New("the node does not belong to a cluster yet")
-	// ErrFull: too many wait for the lock.
-	ErrFull = errors.New("too many wait for the lock")
+	// ErrFull: too many wait for the lock, or the session has too many locks.
+	ErrFull = errors.New("too many wait for the lock, or the connection has too many locks")
 )
 
 // Replica is the local state of a group; *fsm.Machine is one.
@@ -61,7 +64,7 @@ type Config struct {
 	// replica of the group.
 	PollInterval time.Duration
 	// Margin is how long before the end of its patience a request is given up, so that no
-	// grant comes too late for the client.
+	// grant comes too late for the client; of a short patience it is a quarter.
 	Margin time.Duration
 }
 
@@ -138,44 +141,6 @@ func (s *Service) spawn(fn func(context.Context)) {
 	if !s.closed {
 		s.work.Go(func() { fn(s.ctx) })
 	}
-}
-
-// Session is the locks of one connection. Safe for concurrent use.
-type Session struct {
-	id lock.Session
-
-	// mu protects the fields below.
-	mu sync.Mutex
-	// groups are those to which requests went.
-	groups map[uint32]struct{}
-	// granted holds the token that the client was last told of, by lock, and doomed the
-	// one that it must not be told of, because it is being released.
-	granted, doomed map[string]uint64
-	ended           bool
-}
-
-// NewSession returns the session of a new connection.
-func (s *Service) NewSession() *Session {
-	return &Session{
-		id:     lock.Session{Gateway: s.cfg.Gateway, Number: s.sessions.Add(1)},
-		groups: map[uint32]struct{}{}, granted: map[string]uint64{}, doomed: map[string]uint64{},
-	}
-}
-
-// enter notes that the session has to do with a group, unless it has ended.
-func (s *Service) enter(session *Session, group uint32) bool {
-	session.mu.Lock()
-	defer session.mu.Unlock()
-	if session.ended {
-		return false
-	}
-	if _, known := session.groups[group]; !known {
-		session.groups[group] = struct{}{}
-		s.mu.Lock()
-		s.groups[group]++
-		s.mu.Unlock()
-	}
-	return true
 }
 
 // End releases all that the session holds and ends its requests. It blocks until that is

@@ -36,12 +36,13 @@ type world struct {
 	boards []*notice.Board
 	leader int
 	// fate is asked what becomes of a command: "" is applied, "lost" is not, "hidden"
-	// is, without an answer, and "late" is later, without an answer.
+	// is, without an answer, and "late" is later, without an answer; "stuck" is not, and
+	// takes until the caller gives up.
 	fate func(node int, cmd command.Raw) string
 	// ended are the sessions of which everything was ended.
 	ended map[lock.Session]bool
-	// stall stops the keeper of a node once.
-	stall atomic.Int64
+	// stall stops the keeper of a node once, and delay holds the next command back.
+	stall, delay atomic.Int64
 }
 
 func newWorld(t *testing.T) *world {
@@ -90,13 +91,24 @@ func (w *world) node(replica bool) *Service {
 }
 
 func (w *world) submit(ctx context.Context, node int, cmd command.Raw) (command.Result, error) {
+	delay := w.delay.Swap(0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ctx.Err() != nil {
 		return command.Result{}, ctx.Err()
 	}
+	if delay > 0 {
+		w.mu.Unlock()
+		time.Sleep(time.Duration(delay))
+		w.mu.Lock()
+	}
 	switch w.fate(node, cmd) {
 	case "lost":
+		return command.Result{}, errLost
+	case "stuck":
+		w.mu.Unlock()
+		<-ctx.Done()
+		w.mu.Lock()
 		return command.Result{}, errLost
 	case "hidden":
 		w.apply(cmd)
@@ -200,6 +212,104 @@ func TestARequestIsGivenUpBeforeItsClientIs(t *testing.T) {
 		_, _, err = a.Release(t.Context(), holder, "l", token)
 		require.NoError(t, err)
 		require.Nil(t, w.machine.Lock("l"), "nobody waits any more")
+	})
+}
+
+func TestPatienceBeginsWithTheRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		session := a.NewSession()
+		late := ask(0, 5*time.Second)
+		late.Asked = time.Now().Add(-5 * time.Second)
+		_, err := a.Acquire(t.Context(), session, late)
+		require.ErrorIs(t, err, ErrNotGranted)
+		index, _ := w.machine.Applied()
+		require.Zero(t, index, "nobody waits for it")
+
+		w.delay.Store(int64(10 * time.Second)) // the grant comes after the client has given up
+		_, err = a.Acquire(t.Context(), session, ask(0, 5*time.Second))
+		require.ErrorIs(t, err, ErrNotGranted)
+		synctest.Wait()
+		index, _ = w.machine.Applied()
+		require.Positive(t, index)
+		require.Nil(t, w.machine.Lock("l"), "what nobody was told of is given back")
+	})
+}
+
+func TestAFreeLockIsGrantedOverASlowLink(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		holder, other := a.NewSession(), a.NewSession()
+		w.delay.Store(int64(time.Second))
+		token := mustAcquire(t, a, holder, ask(0, 0))
+		started := time.Now()
+		_, err := a.Acquire(t.Context(), other, ask(0, 0))
+		require.ErrorIs(t, err, ErrNotGranted)
+		require.Zero(t, time.Since(started), "who has no patience does not wait for the holder")
+		require.Empty(t, w.machine.Lock("l").Waiters)
+		_, _, err = a.Release(t.Context(), holder, "l", token)
+		require.NoError(t, err)
+		w.delay.Store(int64(300 * time.Millisecond))
+		mustAcquire(t, a, other, ask(0, 500*time.Millisecond))
+	})
+}
+
+func TestAGroupThatDoesNotAnswerIsNoDenial(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.fate = func(int, command.Raw) string { return "stuck" }
+		a := w.node(true)
+		for _, patience := range []time.Duration{0, time.Second, time.Hour} {
+			started := time.Now()
+			request := ask(0, patience)
+			request.Timeout = 10 * time.Second
+			_, err := a.Acquire(t.Context(), a.NewSession(), request)
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.NotErrorIs(t, err, ErrNotGranted)
+			require.LessOrEqual(t, time.Since(started), 11*time.Second)
+		}
+	})
+}
+
+func TestASessionForgetsLocksThatItAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		session, other := a.NewSession(), a.NewSession()
+		for i := range 100 {
+			name := fmt.Sprint("lock", i)
+			token := mustAcquire(t, a, session, Ask{Name: name, TTLMillis: 1000, Patience: time.Minute})
+			if i%2 == 0 {
+				_, _, err := a.Release(t.Context(), other, name, token)
+				require.NoError(t, err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		require.Empty(t, w.machine.Locks())
+		require.Empty(t, session.unsettled)
+		require.Zero(t, session.count)
+	})
+}
+
+// TestARequestThatIsGivenUpLeavesTheHoldOfAnEarlierOne holds that what ends a request for a
+// lock that the session holds already does not release it.
+func TestARequestThatIsGivenUpLeavesTheHoldOfAnEarlierOne(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node(true)
+		session := a.NewSession()
+		token := mustAcquire(t, a, session, ask(0, time.Minute))
+		w.set(func() { w.fate = func(int, command.Raw) string { return "lost" } })
+		_, err := a.Acquire(t.Context(), session, ask(0, time.Second))
+		require.ErrorIs(t, err, ErrUnreachable)
+		w.set(func() { w.fate = func(int, command.Raw) string { return "hidden" } })
+		w.delay.Store(int64(2 * time.Second))
+		_, err = a.Acquire(t.Context(), session, ask(0, time.Second))
+		require.ErrorIs(t, err, ErrUnreachable)
+		synctest.Wait()
+		w.set(func() { w.fate = func(int, command.Raw) string { return "" } })
+		w.delay.Store(int64(2 * time.Second)) // the grant is late, so it is given back, but for the hold
+		_, err = a.Acquire(t.Context(), session, ask(0, time.Second))
+		require.ErrorIs(t, err, ErrNotGranted)
+		synctest.Wait()
+		require.Equal(t, token, w.machine.Lock("l").Token)
 	})
 }
 

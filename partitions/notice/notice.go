@@ -49,6 +49,13 @@ func (b *Board) Watch(section storage.Section, name string) *Watcher {
 	return w
 }
 
+// Watched reports whether there is a watcher of one name in a section.
+func (b *Board) Watched(section storage.Section, name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.named[place{section, name}]) > 0
+}
+
 // WatchAll calls fn for every change, and with section 0 when everything of a group may
 // have changed. fn must neither block nor call the Board. The caller closes the result.
 func (b *Board) WatchAll(fn func(group uint32, section storage.Section, name string)) *Watcher {

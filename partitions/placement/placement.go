@@ -30,9 +30,8 @@ func GroupOf(key string, groups uint32) uint32 {
 
 // Plan chooses, for each data group in order, the voters among members and the one
 // that should lead. Up to rf members hold a group; with more members each group
-// goes to the rf that rank highest by rendezvous hash, capped so that the load of
-// two members differs by at most one where that is possible. A voter of previous
-// keeps its place while the cap allows. Leaders are spread evenly over the voters
+// goes to the rf that rank highest by rendezvous hash, as far as the loads of two members
+// then differ by at most one. A voter of previous keeps its place as far as they do. Leaders are spread evenly over the voters
 // that are active; a previous choice stays while the spread allows. members that
 // are failed, removed or leaving are not considered: the caller leaves dead ones
 // in the list as long as they are not to be replaced.
@@ -60,9 +59,9 @@ func eligible(members []system.Member) []system.Member {
 	return nodes
 }
 
-// assignVoters fills plan[i].Voters, sorted by id.
+// assignVoters fills plan[i].Voters, sorted by id. A node is taken in the order of
+// preference unless the loads could not be even in the end.
 func assignVoters(plan []system.Placement, nodes []system.Member, rf int, previous *system.Table) {
-	capacity := (len(plan)*rf + len(nodes) - 1) / len(nodes)
 	load := map[string]int{}
 	for g := range plan {
 		ranked := slices.Clone(nodes)
@@ -78,27 +77,49 @@ func assignVoters(plan []system.Placement, nodes []system.Member, rf int, previo
 			}
 			return cmp.Compare(weight(uint32(g), b.ID), weight(uint32(g), a.ID))
 		})
-		plan[g].Voters = pick(ranked, rf, capacity, load)
+		for _, m := range ranked {
+			if len(plan[g].Voters) == rf {
+				break
+			}
+			taken := append(slices.Clip(plan[g].Voters), m.ID)
+			if endsEven(load, nodes, taken, rf, len(plan)-g-1) {
+				plan[g].Voters = taken
+			}
+		}
+		for _, id := range plan[g].Voters {
+			load[id]++
+		}
+		slices.Sort(plan[g].Voters)
 	}
 }
 
-// pick takes the first rf of ranked whose load is under capacity, then, if too few
-// are, the first of the others.
-func pick(ranked []system.Member, rf, capacity int, load map[string]int) []string {
-	var voters []string
-	for _, within := range []bool{true, false} {
-		for _, m := range ranked {
-			if len(voters) == rf {
-				break
-			}
-			if (load[m.ID] < capacity) == within && !slices.Contains(voters, m.ID) {
-				voters = append(voters, m.ID)
-				load[m.ID]++
-			}
+// endsEven reports whether the loads can differ by at most one in the end, with some voters
+// of the present group taken and so many groups to come. Taking the least loaded nodes each
+// time gives the most even loads.
+func endsEven(load map[string]int, nodes []system.Member, taken []string, rf, groups int) bool {
+	loads := make([]int, 0, len(nodes))
+	var others []int
+	for _, m := range nodes {
+		if slices.Contains(taken, m.ID) {
+			loads = append(loads, load[m.ID]+1)
+		} else {
+			others = append(others, load[m.ID])
 		}
 	}
-	slices.Sort(voters)
-	return voters
+	addToLeast(others, rf-len(taken))
+	loads = append(loads, others...)
+	for range groups {
+		addToLeast(loads, rf)
+	}
+	return slices.Max(loads)-slices.Min(loads) <= 1
+}
+
+// addToLeast raises the n least loads.
+func addToLeast(loads []int, n int) {
+	slices.Sort(loads)
+	for i := range n {
+		loads[i]++
+	}
 }
 
 // assignLeaders fills plan[i].Preferred: the active voter with the fewest groups

@@ -49,11 +49,32 @@ func TestLoadsDifferByAtMostOne(t *testing.T) {
 		}
 		for i := range n {
 			id := fmt.Sprintf("n%d#1", i)
-			most := (6*min(3, n) + n - 1) / n
-			require.LessOrEqual(t, voters[id], most, "%d nodes", n)
+			require.Contains(t, []int{6 * min(3, n) / n, (6*min(3, n) + n - 1) / n}, voters[id], "%d nodes", n)
 			if n <= 3 {
 				require.Equal(t, 6/n, leads[id], "%d nodes", n)
 			}
+		}
+	}
+}
+
+// TestACoreThatGrowsGivesItsReplicasAway adds nodes one at a time, or several at once, to
+// three that hold everything.
+func TestACoreThatGrowsGivesItsReplicasAway(t *testing.T) {
+	for _, sizes := range [][]int{{3, 4, 5, 6, 7, 8, 9}, {3, 5}, {3, 9}, {1, 2, 5}, {9, 5, 4}} {
+		var table *system.Table
+		for _, n := range sizes {
+			plan := placement.Plan(members(n), 6, 3, table)
+			load := map[string]int{}
+			for _, p := range plan {
+				require.Len(t, p.Voters, min(3, n))
+				for _, v := range p.Voters {
+					load[v]++
+				}
+			}
+			for _, m := range members(n) {
+				require.Contains(t, []int{6 * min(3, n) / n, (6*min(3, n) + n - 1) / n}, load[m.ID], "%d of %v: %v", n, sizes, load)
+			}
+			table = &system.Table{Groups: plan}
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // waits, one batch after the other. The Service's lock protects it.
 type queue struct {
 	service  *Service
-	send     func(batch []*Message)
+	send     func(messages []*Message)
 	messages []*Message
 	bytes    int
 	running  bool
@@ -70,20 +70,34 @@ func (q *queue) next() []*Message {
 	return batch
 }
 
-// batchFormat is the first byte of every encoded batch.
-const batchFormat = 1
+// batch is what travels together: messages that have their places, or have to be given
+// them by the sequencer of group in term.
+type batch struct {
+	group uint32
+	term  uint64
+	// run and number say which batch of which run of a node this is for that sequencer.
+	run      string
+	number   uint64
+	messages []*Message
+}
 
-// encode encodes messages for another node: the group to sequence them in, or their own
-// groups and places.
-func encode(group uint32, batch []*Message) []byte {
-	size := 16
-	for _, m := range batch {
+// batchFormat is the first byte of every encoded batch. Format 1 had neither term nor
+// number.
+const batchFormat = 2
+
+// encode encodes messages for another node.
+func encode(from *batch) []byte {
+	size := 32 + len(from.run)
+	for _, m := range from.messages {
 		size += m.size()
 	}
 	b := append(make([]byte, 0, size), batchFormat)
-	b = binary.AppendUvarint(b, uint64(group))
-	b = binary.AppendUvarint(b, uint64(len(batch)))
-	for _, m := range batch {
+	b = binary.AppendUvarint(b, uint64(from.group))
+	b = binary.AppendUvarint(b, from.term)
+	b = codec.AppendText(b, from.run)
+	b = binary.AppendUvarint(b, from.number)
+	b = binary.AppendUvarint(b, uint64(len(from.messages)))
+	for _, m := range from.messages {
 		b = codec.AppendText(b, m.Topic)
 		b = codec.AppendBytes(b, m.Data)
 		b = codec.AppendText(b, m.Publisher)
@@ -100,12 +114,12 @@ func encode(group uint32, batch []*Message) []byte {
 const minMessage = 8
 
 // decode decodes what encode wrote. The messages alias body.
-func decode(body []byte) (group uint32, batch []*Message, err error) {
+func decode(body []byte) (*batch, error) {
 	r := codec.NewReader(body)
 	if format := r.Byte(); r.Err() == nil && format != batchFormat {
 		r.Fail("format %d", format)
 	}
-	group = uint32(r.Uvarint())
+	into := &batch{group: uint32(r.Uvarint()), term: r.Uvarint(), run: r.Text(), number: r.Uvarint()}
 	n := r.Count(minMessage)
 	list := make([]Message, n)
 	for i := range list {
@@ -113,10 +127,10 @@ func decode(body []byte) (group uint32, batch []*Message, err error) {
 		m.Topic, m.Data, m.Publisher, m.Origin = r.TextView(), r.Bytes(), r.TextView(), r.TextView()
 		m.Millis, m.group = r.Varint(), uint32(r.Uvarint())
 		m.place = place{term: r.Uvarint(), number: r.Uvarint()}
-		batch = append(batch, m)
+		into.messages = append(into.messages, m)
 	}
 	if err := r.End(); err != nil {
-		return 0, nil, fmt.Errorf("decode messages: %w", err)
+		return nil, fmt.Errorf("decode messages: %w", err)
 	}
-	return group, batch, nil
+	return into, nil
 }

@@ -3,7 +3,9 @@
 // by the term of its leadership and a number in it, and sends it to every node, to each in
 // order. A node passes on only what is behind the place that it saw last, so that all
 // subscribers see parts of one order, also while an old sequencer does not know yet that
-// there is a new one.
+// there is a new one. A node numbers what it brings to a sequencer, and names the term in
+// which it believes it to lead: a request that comes when the node has given it up and gone
+// on is dropped, so that what is published on one node keeps its order.
 //
 // A message is delivered at most once. It is lost where a queue is full, where a node
 // cannot be reached, and when a sequencer ends: what it was sent and had not passed on,
@@ -43,8 +45,8 @@ func (p place) behind(other place) bool {
 
 // Config tunes a Service. Use DefaultConfig and set Self.
 type Config struct {
-	// Self is the id of this node. Required.
-	Self string
+	// Self is the id of this node, Run that of this run of it. Both are required.
+	Self, Run string
 	// QueueMessages and QueueBytes bound what waits for a sequencer, and for a node.
 	QueueMessages, QueueBytes int
 	// BatchMessages and BatchBytes bound what travels together.
@@ -55,7 +57,7 @@ type Config struct {
 	CallTimeout, RetryPause time.Duration
 }
 
-// DefaultConfig is the configuration for production, without Self.
+// DefaultConfig is the configuration for production, without Self and Run.
 func DefaultConfig() Config {
 	return Config{
 		QueueMessages: 8192, QueueBytes: 16 << 20, BatchMessages: 256, BatchBytes: 2 << 20,
@@ -67,9 +69,9 @@ func DefaultConfig() Config {
 type Deps struct {
 	Logger hclog.Logger
 	// GroupOf is the group of a topic, 0 before the node belongs to a cluster; Leader is a
-	// group's best known leader, empty if unknown.
+	// group's best known leader, empty if unknown, with its term.
 	GroupOf func(topic string) uint32
-	Leader  func(group uint32) string
+	Leader  func(group uint32) (node string, term uint64)
 	// Term is the term in which this node leads a group, if it does.
 	Term func(group uint32) (term uint64, leads bool)
 	// Nodes lists the nodes that get messages.
@@ -98,23 +100,32 @@ type Service struct {
 	mu     sync.Mutex
 	closed bool
 	// outboxes hold what waits for the sequencer of a group, fans what waits for a node.
-	outboxes map[uint32]*queue
+	outboxes map[uint32]*outbox
 	fans     map[string]*queue
 	// sequences are those that this node gives out, seen the last places per group.
 	sequences map[uint32]*sequence
 	seen      map[uint32]place
 }
 
+// outbox is what waits for the sequencer of a group. Only the sending uses the numbers.
+type outbox struct {
+	queue
+	// number is that of the last batch, term the greatest in which one was brought.
+	number, term uint64
+}
+
 // sequence gives out places. Its lock also keeps the order in which they are queued.
 type sequence struct {
 	mu   sync.Mutex
 	last place
+	// taken are the numbers of the last batches of this term, by the runs of nodes.
+	taken map[string]uint64
 }
 
 // New returns a Service. Close ends its work.
 func New(cfg Config, deps Deps) *Service {
 	s := &Service{
-		cfg: cfg, deps: deps, outboxes: map[uint32]*queue{}, fans: map[string]*queue{},
+		cfg: cfg, deps: deps, outboxes: map[uint32]*outbox{}, fans: map[string]*queue{},
 		sequences: map[uint32]*sequence{}, seen: map[uint32]place{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -147,23 +158,25 @@ func (s *Service) Publish(m *Message) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.outboxes[group]
-	if q == nil {
-		q = &queue{service: s}
-		q.send = func(batch []*Message) { s.bring(group, batch) }
-		s.outboxes[group] = q
+	o := s.outboxes[group]
+	if o == nil {
+		o = &outbox{queue: queue{service: s}}
+		o.send = func(batch []*Message) { s.bring(o, group, batch) }
+		s.outboxes[group] = o
 	}
-	return q.addLocked(m)
+	return o.addLocked(m)
 }
 
 // bring brings messages to the sequencer of their group, in order. It gives up those that
 // have waited for too long, and those of which it is not known whether they came.
-func (s *Service) bring(group uint32, batch []*Message) {
+func (s *Service) bring(o *outbox, group uint32, messages []*Message) {
+	o.number++
+	b := &batch{group: group, run: s.cfg.Run, number: o.number, messages: messages}
 	deadline := time.Now().Add(s.cfg.Patience)
 	for time.Now().Before(deadline) && s.ctx.Err() == nil {
-		if taken, lost := s.offer(group, batch); taken || lost {
+		if taken, lost := s.offer(o, b); taken || lost {
 			if lost {
-				s.lost.Add(uint64(len(batch)))
+				s.lost.Add(uint64(len(messages)))
 			}
 			return
 		}
@@ -172,21 +185,25 @@ func (s *Service) bring(group uint32, batch []*Message) {
 		case <-s.ctx.Done():
 		}
 	}
-	s.lost.Add(uint64(len(batch)))
+	s.lost.Add(uint64(len(messages)))
 }
 
 // offer brings messages to the sequencer once. Neither taken nor lost means that it was
-// not there.
-func (s *Service) offer(group uint32, batch []*Message) (taken, lost bool) {
-	switch leader := s.deps.Leader(group); leader {
-	case "":
+// not there. What was known of a later term is not forgotten: an earlier sequencer gets
+// nothing more.
+func (s *Service) offer(o *outbox, b *batch) (taken, lost bool) {
+	leader, term := s.deps.Leader(b.group)
+	if leader == "" || term < o.term {
 		return false, false
+	}
+	o.term, b.term = term, term
+	switch leader {
 	case s.cfg.Self:
-		return s.sequence(group, batch), false
+		return s.sequence(b), false
 	default:
 		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.CallTimeout)
 		defer cancel()
-		reply, err := s.deps.Publish(ctx, leader, encode(group, batch))
+		reply, err := s.deps.Publish(ctx, leader, encode(b))
 		if err != nil {
 			return false, !s.deps.NotSent(err)
 		}
@@ -196,11 +213,11 @@ func (s *Service) offer(group uint32, batch []*Message) (taken, lost bool) {
 
 // HandlePublish takes messages that another node brings to this one as their sequencer.
 func (s *Service) HandlePublish(body []byte) ([]byte, error) {
-	group, batch, err := decode(body)
+	b, err := decode(body)
 	if err != nil {
 		return nil, err
 	}
-	if !s.sequence(group, batch) {
+	if !s.sequence(b) {
 		return []byte{replyNotHere}, nil
 	}
 	return []byte{replyTaken}, nil
@@ -209,39 +226,45 @@ func (s *Service) HandlePublish(body []byte) ([]byte, error) {
 // The replies of HandlePublish.
 const (
 	replyTaken   = 1
-	replyNotHere = 2 // this node does not lead the group
+	replyNotHere = 2 // this node does not lead the group in that term
 )
 
 // sequence gives messages their places and sends them to all nodes. It returns false if
-// this node is not the sequencer.
-func (s *Service) sequence(group uint32, batch []*Message) bool {
+// this node is not the sequencer of the batch's term. A batch that comes after a later one
+// of its node is dropped.
+func (s *Service) sequence(b *batch) bool {
 	s.mu.Lock()
-	seq := s.sequences[group]
+	seq := s.sequences[b.group]
 	if seq == nil {
 		seq = &sequence{}
-		s.sequences[group] = seq
+		s.sequences[b.group] = seq
 	}
 	s.mu.Unlock()
 	seq.mu.Lock()
 	defer seq.mu.Unlock()
-	term, leads := s.deps.Term(group)
-	if !leads {
+	term, leads := s.deps.Term(b.group)
+	if !leads || term != b.term {
 		return false
 	}
 	if seq.last.term != term {
-		seq.last = place{term: term}
+		seq.last, seq.taken = place{term: term}, map[string]uint64{}
 	}
+	if b.number <= seq.taken[b.run] {
+		s.lost.Add(uint64(len(b.messages)))
+		return true
+	}
+	seq.taken[b.run] = b.number
 	now := s.deps.Now()
-	for _, m := range batch {
+	for _, m := range b.messages {
 		seq.last.number++
-		m.group, m.place, m.Millis = group, seq.last, now
+		m.group, m.place, m.Millis = b.group, seq.last, now
 	}
-	s.fanOut(batch)
+	s.fanOut(b.messages)
 	return true
 }
 
 // fanOut queues messages for all other nodes and hands them to this one.
-func (s *Service) fanOut(batch []*Message) {
+func (s *Service) fanOut(messages []*Message) {
 	s.mu.Lock()
 	for _, node := range s.deps.Nodes() {
 		if node == s.cfg.Self {
@@ -253,7 +276,7 @@ func (s *Service) fanOut(batch []*Message) {
 			q.send = func(batch []*Message) { s.deliver(node, batch) }
 			s.fans[node] = q
 		}
-		for _, m := range batch {
+		for _, m := range messages {
 			if losesSubscribers && m.place.number%100 == 99 {
 				break
 			}
@@ -261,36 +284,36 @@ func (s *Service) fanOut(batch []*Message) {
 		}
 	}
 	s.mu.Unlock()
-	s.hand(batch)
+	s.hand(messages)
 }
 
 // deliver brings messages to a node. They are not brought again: they may have come.
-func (s *Service) deliver(node string, batch []*Message) {
+func (s *Service) deliver(node string, messages []*Message) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.CallTimeout)
 	defer cancel()
-	if _, err := s.deps.Deliver(ctx, node, encode(0, batch)); err != nil {
-		s.lost.Add(uint64(len(batch)))
-		s.deps.Logger.Debug("messages were not delivered", "node", node, "messages", len(batch), "err", err)
+	if _, err := s.deps.Deliver(ctx, node, encode(&batch{messages: messages})); err != nil {
+		s.lost.Add(uint64(len(messages)))
+		s.deps.Logger.Debug("messages were not delivered", "node", node, "messages", len(messages), "err", err)
 	}
 }
 
 // HandleDeliver takes messages for this node's subscribers from a sequencer.
 func (s *Service) HandleDeliver(body []byte) ([]byte, error) {
-	_, batch, err := decode(body)
+	b, err := decode(body)
 	if err != nil {
 		return nil, err
 	}
-	s.hand(batch)
+	s.hand(b.messages)
 	return nil, nil
 }
 
 // hand gives messages to the subscribers of this node that are behind what they saw last.
 // The sink is called under the lock, which keeps the order.
-func (s *Service) hand(batch []*Message) {
+func (s *Service) hand(messages []*Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sink := s.sink.Load()
-	for _, m := range batch {
+	for _, m := range messages {
 		if !m.place.behind(s.seen[m.group]) {
 			s.lost.Add(1)
 			continue
