@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorate/quorate/transport/admin"
+	"github.com/quorate/quorate/transport/auth"
 	"github.com/quorate/quorate/transport/httpsync"
 	"github.com/quorate/quorate/transport/ws"
 )
@@ -27,7 +30,11 @@ type Config struct {
 	MaxBodyBytes int64
 	// WebSocket tunes client connections.
 	WebSocket ws.Config
-	// Sync tunes POST /sync. Its limits of operations are those of WebSocket.
+	// TLS encrypts the listener; nil is plain.
+	TLS *tls.Config
+	// Admin tunes what operators see and change. Its origins are those of WebSocket.
+	Admin admin.Config
+	// Sync tunes POST /sync. Its limits and rate of operations are those of WebSocket.
 	Sync httpsync.Config
 }
 
@@ -39,6 +46,7 @@ func DefaultConfig() Config {
 		RequestTimeout: 30 * time.Second,
 		MaxBodyBytes:   2 << 20,
 		WebSocket:      ws.DefaultConfig(),
+		Admin:          admin.DefaultConfig(),
 		Sync:           httpsync.DefaultConfig(),
 	}
 }
@@ -57,11 +65,11 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s must be positive, not %d", name, v))
 		}
 	}
-	return errors.Join(append(errs, c.WebSocket.Validate(), c.Sync.Validate())...)
+	return errors.Join(append(errs, c.WebSocket.Validate(), c.Admin.Validate(), c.Sync.Validate())...)
 }
 
-// Deps are the collaborators of a Server. Logger, Now, Registerer and Gatherer are
-// required.
+// Deps are the collaborators of a Server. Logger, Now, Tokens, Cluster, Registerer and
+// Gatherer are required.
 type Deps struct {
 	Logger hclog.Logger
 	// Now is the wall clock in milliseconds since 1970.
@@ -70,6 +78,13 @@ type Deps struct {
 	Verifier ws.Verifier
 	// Secret is that which signs the tokens of clients; empty without authentication.
 	Secret []byte
+	// Tokens are those of operators, Cluster what they see of nodes.
+	Tokens  *auth.Admin
+	Cluster admin.Cluster
+	// Apply puts changed settings into force beyond the listener, CheckLog says why a log
+	// filter cannot be used. Nil does nothing.
+	Apply    func(admin.Runtime) error
+	CheckLog func(filter string) error
 	// CaughtUp reports whether the node can serve at present; see health.Deps. Nil
 	// is always.
 	CaughtUp func() bool

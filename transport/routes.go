@@ -4,12 +4,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/klauspost/compress/gzhttp"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorate/quorate/transport/admin"
 	"github.com/quorate/quorate/transport/httperr"
+	"github.com/quorate/quorate/transport/ws"
 )
 
 const (
@@ -17,33 +19,83 @@ const (
 	maxRequestID    = 128
 )
 
-// routes is the handler of the listener. Paths that the interface names and this
-// server does not have yet answer 501, so that a client can tell them from a typing
-// mistake.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	s.health.Register(mux)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	mux.Handle("GET /ws", s.ws)
-	mux.Handle("GET /{$}", s.ws)
-	mux.Handle("POST /sync", s.sync)
-	for _, path := range []string{"/api/", "/admin", "/admin/"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			httperr.Write(w, http.StatusNotImplemented, "not implemented")
+// methods are those that some route takes.
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}
+
+// upgrades are the routes of WebSocket connections, which leave HTTP.
+var upgrades = []string{"GET /ws", "GET /{$}"}
+
+// described are the routes besides those of package admin, as the description of the
+// interface shows them.
+func described() []admin.Operation {
+	const text, binary = "text/plain", "application/msgpack"
+	list := []admin.Operation{
+		{Method: "GET", Path: "/health", Summary: "State, uptime and connections of the node", MediaType: "application/json"},
+		{Method: "GET", Path: "/health/live", Summary: "200 while the process is alive"},
+		{Method: "GET", Path: "/health/ready", Summary: "200 while the node can serve", Failures: []int{503}},
+		{Method: "GET", Path: "/healthz", Summary: "As /health/ready", Failures: []int{503}},
+		{Method: "GET", Path: "/metrics", Summary: "Metrics in the text format of Prometheus", MediaType: text},
+		{Method: "POST", Path: "/sync", Summary: "Writes, deltas and queries of a client in one request", MediaType: binary, Failures: []int{400, 401, 403, 408, 413, 429, 503}},
+	}
+	for _, path := range []string{"/ws", "/"} {
+		list = append(list, admin.Operation{
+			Method: "GET", Path: path, Summary: "Upgrade to a WebSocket connection", Status: http.StatusSwitchingProtocols, Failures: []int{403, 426, 503},
 		})
 	}
-	return s.common(mux)
+	return list
+}
+
+// table is a ServeMux that remembers what it takes.
+type table struct {
+	*http.ServeMux
+	patterns []string
+}
+
+// Handle registers a route.
+func (t *table) Handle(pattern string, h http.Handler) {
+	t.patterns = append(t.patterns, pattern)
+	t.ServeMux.Handle(pattern, h)
+}
+
+// routes is the handler of the listener.
+func (s *Server) routes() http.Handler {
+	mux := &table{ServeMux: http.NewServeMux()}
+	s.health.Register(mux)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	for _, route := range upgrades {
+		mux.Handle(route, s.ws)
+	}
+	mux.Handle("POST /sync", s.fromOwnPages(s.sync))
+	s.admin.Register(mux)
+	s.patterns = mux.patterns
+	return s.common(mux.ServeMux)
+}
+
+// fromOwnPages refuses requests that pages of foreign origins send without asking first.
+func (s *Server) fromOwnPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ws.OriginAllowed(r, s.cfg.WebSocket.AllowedOrigins) {
+			httperr.Write(w, http.StatusForbidden, "origin is not allowed")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // common does what is the same for all requests.
 func (s *Server) common(mux *http.ServeMux) http.Handler {
-	requests := promauto.With(s.deps.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "service_http_requests_total", Help: "HTTP requests by route.",
-	}, []string{"route"})
+	plain := http.Handler(mux)
+	compressed := gzhttp.GzipHandler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set(requestIDHeader, requestID(r))
 		h.Set("X-Content-Type-Options", "nosniff")
+		if s.cfg.TLS != nil {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		if s.cors(w, r) {
+			return
+		}
 		if r.ContentLength > s.cfg.MaxBodyBytes {
 			h.Set("Connection", "close") // the body is not read
 			httperr.Write(w, http.StatusRequestEntityTooLarge, "request body is too large")
@@ -51,25 +103,33 @@ func (s *Server) common(mux *http.ServeMux) http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
 		_, route := mux.Handler(r)
-		requests.WithLabelValues(route).Inc()
-		if route == "" {
-			s.unrouted(mux, w, r)
-			return
+		recorder, done := s.metrics.begin(w, route)
+		defer done()
+		switch {
+		case route == "":
+			unrouted(mux, recorder, r)
+		case route == upgrades[0] || route == upgrades[1] || route == "GET /metrics": // which compresses by itself
+			plain.ServeHTTP(recorder, r)
+		default:
+			compressed.ServeHTTP(recorder, r)
 		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
 // unrouted answers requests that no route takes.
-func (s *Server) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+func unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range methods {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		if _, route := mux.Handler(probe); route != "" {
-			w.Header().Set("Allow", method)
-			httperr.Write(w, http.StatusMethodNotAllowed, "method is not allowed")
-			return
+			allowed = append(allowed, method)
 		}
+	}
+	if allowed != nil {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		httperr.Write(w, http.StatusMethodNotAllowed, "method is not allowed")
+		return
 	}
 	httperr.Write(w, http.StatusNotFound, "no such path")
 }

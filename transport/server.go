@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,9 +12,12 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/transport/admin"
+	"github.com/quorate/quorate/transport/auth"
 	"github.com/quorate/quorate/transport/health"
 	"github.com/quorate/quorate/transport/httpsync"
 	"github.com/quorate/quorate/transport/judge"
+	"github.com/quorate/quorate/transport/policy"
 	"github.com/quorate/quorate/transport/ws"
 )
 
@@ -21,6 +25,7 @@ import (
 type Backend interface {
 	ws.Backend
 	httpsync.Backend
+	admin.Backend
 }
 
 // Server is the client listener of a node. Its life: New, Start, Open, Drain,
@@ -32,12 +37,24 @@ type Server struct {
 	health *health.Monitor
 	ws     *ws.Server
 	sync   *httpsync.Handler
-	http   *http.Server
+	admin  *admin.Handler
+	guard  *policy.Guard
+	// revoked are the subjects whose tokens verifier refuses; it is nil without authentication.
+	revoked  auth.Revocations
+	verifier ws.Verifier
+	http     *http.Server
+
+	metrics *metrics
+	// patterns are the routes that the listener takes.
+	patterns []string
 	// backend is set by Open.
 	backend atomic.Pointer[Backend]
 
-	// serving counts the goroutine that accepts.
+	// serving counts the goroutine that accepts and the one that follows the documents of
+	// the cluster, which ends with stop.
 	serving sync.WaitGroup
+	stop    chan struct{}
+	closing sync.Once
 }
 
 // New returns a Server that does not listen yet, or what is wrong with cfg.
@@ -45,22 +62,34 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure client listener: %w", err)
 	}
-	s := &Server{cfg: cfg, deps: deps, log: deps.Logger.Named("transport")}
+	s := &Server{cfg: cfg, deps: deps, log: deps.Logger.Named("transport"), stop: make(chan struct{})}
+	s.guard = policy.NewGuard(deps.Logger)
+	if deps.Verifier != nil {
+		s.verifier = verifying{Verifier: deps.Verifier, revoked: &s.revoked}
+	}
 	s.health = health.New(health.Deps{
-		Now: deps.Now, CaughtUp: deps.CaughtUp,
+		Now: deps.Now, CaughtUp: s.caughtUp,
 		Connections: func() int { return s.ws.Connections() },
 		InFlight:    func() int { return s.ws.InFlight() },
 	})
 	sockets, err := ws.New(cfg.WebSocket, ws.Deps{
-		Logger: deps.Logger, Now: deps.Now, Verifier: deps.Verifier, Secret: deps.Secret,
+		Logger: deps.Logger, Now: deps.Now, Verifier: s.verifier, Secret: deps.Secret, Guard: s.guard,
 		Accepting: s.health.Accepting, Registerer: deps.Registerer,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.ws = sockets
+	s.ws, s.metrics = sockets, newMetrics(deps.Registerer)
+	cfg.Sync.RatePerSecond, cfg.Sync.RateBurst = cfg.WebSocket.RatePerSecond, cfg.WebSocket.RateBurst
 	cfg.Sync.Limits = judge.Limits{MaxValueBytes: cfg.WebSocket.MaxValueBytes, Timeout: cfg.WebSocket.OperationTimeout}
-	s.sync = httpsync.New(cfg.Sync, httpsync.Deps{Logger: deps.Logger, Now: deps.Now, Verifier: verifier(deps.Verifier), Backend: s.accepting})
+	s.sync = httpsync.New(cfg.Sync, httpsync.Deps{
+		Logger: deps.Logger, Now: deps.Now, Verifier: verifier(s.verifier), Secret: deps.Secret, Guard: s.guard,
+		Backend: s.accepting,
+	})
+	if s.admin, err = s.newAdmin(); err != nil {
+		sockets.Close()
+		return nil, err
+	}
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: cfg.HeaderTimeout,
@@ -68,6 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		WriteTimeout:      2 * cfg.RequestTimeout, // counts from the end of the head
 		IdleTimeout:       cfg.WebSocket.Connection.IdleTimeout,
 		MaxHeaderBytes:    cfg.MaxHeaderBytes,
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
 		ErrorLog:          s.log.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 	return s, nil
@@ -83,6 +113,10 @@ func (s *Server) Start() (port int, err error) {
 	addr, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
 		return 0, errors.Join(fmt.Errorf("listen for clients on %s: not a TCP address", s.cfg.Addr), l.Close())
+	}
+	s.admin.SetPort(addr.Port)
+	if s.cfg.TLS != nil {
+		l = tls.NewListener(l, s.cfg.TLS)
 	}
 	s.serving.Add(1)
 	go func() {
@@ -101,6 +135,12 @@ func (s *Server) Start() (port int, err error) {
 // probe follows Deps.CaughtUp from now on. It is called once, after Start.
 func (s *Server) Open(backend Backend) {
 	s.backend.Store(&backend)
+	s.follow()
+	s.serving.Add(1)
+	go func() {
+		defer s.serving.Done()
+		s.followAll(backend)
+	}()
 	s.ws.Open(backend)
 	s.health.Advance(health.Ready)
 }
@@ -141,6 +181,7 @@ func verifier(v ws.Verifier) httpsync.Verifier {
 // Server runs.
 func (s *Server) Close() error {
 	s.health.Advance(health.Stopped)
+	s.closing.Do(func() { close(s.stop) })
 	s.ws.Close()
 	err := s.http.Close()
 	s.serving.Wait()

@@ -23,6 +23,8 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/admin"
+	"github.com/quorate/quorate/transport/auth"
 	"github.com/quorate/quorate/transport/health"
 )
 
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // noCluster is a Backend that takes connections and nothing else.
 type noCluster struct{ Backend }
@@ -49,6 +51,28 @@ func (noCluster) ClusterID() string { return "c" }
 
 func (noCluster) HorizonChanged(func()) (cancel func()) { return func() {} }
 
+func (noCluster) Document(string) ([]byte, uint64) { return nil, 0 }
+
+func (noCluster) MapNames() []string { return nil }
+
+// oneNode is what operators see of a node alone.
+type oneNode struct{}
+
+func (oneNode) Node() admin.NodeInfo                 { return admin.NodeInfo{NodeID: "n1", Version: "v"} }
+func (oneNode) Nodes(context.Context) []admin.Node   { return nil }
+func (oneNode) Drain(context.Context, string) error  { return admin.ErrUnknownNode }
+func (oneNode) Remove(context.Context, string) error { return admin.ErrUnknownNode }
+func (oneNode) Transfer(context.Context, uint32, string) (admin.Transferred, error) {
+	return admin.Transferred{}, admin.ErrUnknownGroup
+}
+
+func testDeps(t *testing.T, reg *prometheus.Registry, caughtUp func() bool) Deps {
+	now := func() int64 { return 1_800_000_000_000 }
+	tokens, err := auth.NewAdmin([]byte("secret"), now)
+	require.NoError(t, err)
+	return Deps{Logger: hclog.NewNullLogger(), Now: now, CaughtUp: caughtUp, Registerer: reg, Gatherer: reg, Tokens: tokens, Cluster: oneNode{}}
+}
+
 func (noCluster) PartitionMap() *partitions.MapInfo { return nil }
 func (noCluster) MapChanged(func()) (cancel func()) { return func() {} }
 
@@ -60,7 +84,7 @@ type fixture struct {
 	http     *http.Client
 }
 
-func start(t *testing.T, change func(*Config)) *fixture {
+func start(t *testing.T, change func(*Config), deps ...func(*Deps)) *fixture {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Addr, cfg.WebSocket.NodeID = "127.0.0.1:0", "n1"
@@ -69,10 +93,11 @@ func start(t *testing.T, change func(*Config)) *fixture {
 	}
 	reg := prometheus.NewRegistry()
 	f := &fixture{t: t}
-	s, err := New(cfg, Deps{
-		Logger: hclog.NewNullLogger(), Now: func() int64 { return 1_800_000_000_000 },
-		CaughtUp: f.caughtUp.Load, Registerer: reg, Gatherer: reg,
-	})
+	d := testDeps(t, reg, f.caughtUp.Load)
+	for _, adjust := range deps {
+		adjust(&d)
+	}
+	s, err := New(cfg, d)
 	require.NoError(t, err)
 	port, err := s.Start()
 	require.NoError(t, err)
@@ -181,9 +206,16 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/metrics", 200},
 		{"POST", "/sync", 200},
 		{"GET", "/sync", 405},
-		{"GET", "/api/status", 501},
-		{"PUT", "/api/admin/settings", 501},
-		{"GET", "/admin/index.html", 501},
+		{"GET", "/api/status", 200},
+		{"PUT", "/api/admin/settings", 401},
+		{"POST", "/api/admin/settings", 405},
+		{"DELETE", "/api/admin/policies/x", 401},
+		{"GET", "/api/nothing", 404},
+		{"GET", "/admin", 200},
+		{"GET", "/admin/index.html", 200},
+		{"GET", "/admin/nothing.js", 404},
+		{"GET", "/admin/a/page", 200},
+		{"OPTIONS", "/sync", 405},
 		{"GET", "/nothing", 404},
 		{"POST", "/nothing", 404},
 		{"GET", "/ws/deeper", 404},
@@ -228,7 +260,7 @@ func TestWebSocketIsServedAtBothPaths(t *testing.T) {
 	}
 	_, metrics := f.get("/metrics")
 	require.Contains(t, metrics, `service_ws_messages_total{direction="in",type="PING"} 2`)
-	require.Contains(t, metrics, `service_http_requests_total{route="GET /ws"} 1`)
+	require.Contains(t, metrics, `service_http_requests_total{route="GET /ws",status="101"} 1`)
 }
 
 func TestRequestIDsAreKeptOrMade(t *testing.T) {
@@ -275,7 +307,7 @@ func TestStartNamesAnAddressInUse(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Addr, cfg.WebSocket.NodeID = f.addr, "n2"
 	reg := prometheus.NewRegistry()
-	s, err := New(cfg, Deps{Logger: hclog.NewNullLogger(), Now: func() int64 { return 0 }, Registerer: reg, Gatherer: reg})
+	s, err := New(cfg, testDeps(t, reg, nil))
 	require.NoError(t, err)
 	_, err = s.Start()
 	require.ErrorContains(t, err, f.addr)

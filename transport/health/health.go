@@ -100,11 +100,13 @@ func (m *Monitor) Accepting() bool {
 
 // Register adds the probe endpoints to mux: /health, /health/live, /health/ready
 // and its alias /healthz.
-func (m *Monitor) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /health", m.serveHealth)
-	mux.HandleFunc("GET /health/live", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	mux.HandleFunc("GET /health/ready", m.serveReady)
-	mux.HandleFunc("GET /healthz", m.serveReady)
+func (m *Monitor) Register(mux interface {
+	Handle(pattern string, h http.Handler)
+}) {
+	mux.Handle("GET /health", http.HandlerFunc(m.serveHealth))
+	mux.Handle("GET /health/live", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	mux.Handle("GET /health/ready", http.HandlerFunc(m.serveReady))
+	mux.Handle("GET /healthz", http.HandlerFunc(m.serveReady))
 }
 
 // report is the body of /health.

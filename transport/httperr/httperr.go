@@ -1,29 +1,19 @@
 // Package httperr renders the failures of HTTP endpoints: a status and a JSON body
-// {"code", "message"} whose code repeats the status.
+// {"code", "message"} whose code repeats the status, with "field" where one field of the
+// request is to blame.
 package httperr
 
-import (
-	"encoding/json"
-	"net/http"
-)
+import "net/http"
 
 type body struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`
 }
 
 // Write answers a request with status and a message for the client.
 func Write(w http.ResponseWriter, status int, message string) {
-	b, err := json.Marshal(body{Code: status, Message: message})
-	if err != nil {
-		w.WriteHeader(status)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that is gone needs no answer
+	write(w, status, body{Code: status, Message: message})
 }
 
 // Unavailable answers 503 and tells the client to come back soon.

@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/judge"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // exchange is one request and the response to it.
@@ -20,6 +21,8 @@ type exchange struct {
 	client  string
 	request *protocol.HTTPSync
 	answer  *protocol.HTTPSyncResponse
+	// access is the client as policies see it.
+	access policy.Access
 	// confirmed: what is read shows all that was acknowledged before the request.
 	confirmed bool
 }
@@ -41,7 +44,10 @@ func (e *exchange) run() {
 			e.fail(protocol.CodeTooLarge, fmt.Sprintf("request holds more than %d queries", i), "")
 			break
 		}
-		e.query(&e.request.Queries[i], &left)
+		q := &e.request.Queries[i]
+		if e.mayRead(q.MapName, q.QueryID) {
+			e.query(q, &left)
+		}
 	}
 	for range e.request.Searches {
 		e.fail(protocol.CodeNotImplemented, judge.NotImplemented+"search", "")
@@ -94,11 +100,11 @@ func (e *exchange) propose(p *judge.Plan) ([]partitions.Verdict, error) {
 	// What was begun is seen through, although the client may hang up.
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(e.ctx), p.Received.Add(p.Timeout))
 	defer cancel()
-	verdicts, err := e.backend.Write(ctx, e.session, p.Propose)
-	if err == nil && len(verdicts) != len(p.Propose) {
-		return nil, fmt.Errorf("%w: %d verdicts for %d operations", partitions.ErrUnknown, len(verdicts), len(p.Propose))
+	permission := judge.Permission{Access: e.access, Reader: e.backend, Session: e.session}
+	if err := p.Permit(ctx, permission); err != nil || len(p.Propose) == 0 {
+		return nil, err
 	}
-	return verdicts, err
+	return permission.Carry(ctx, e.backend, p.Propose)
 }
 
 // writeFailed says that the writes as a whole have no verdicts. Whether something was
@@ -127,6 +133,9 @@ func (e *exchange) delta(m *protocol.HTTPSyncMap, left *int) {
 		e.fail(r.Code, fmt.Sprintf("%s (map %q)", r.Reason, m.MapName), "")
 		return
 	}
+	if !e.mayRead(m.MapName, "") {
+		return
+	}
 	if *left <= 0 {
 		// Nothing is sent, and the client asks again from where it is.
 		e.answer.Deltas = append(e.answer.Deltas, protocol.MapDelta{MapName: m.MapName, ServerSyncTimestamp: m.LastSyncTimestamp})
@@ -137,13 +146,16 @@ func (e *exchange) delta(m *protocol.HTTPSyncMap, left *int) {
 		e.readFailed(err, "")
 		return
 	}
-	delta := protocol.MapDelta{MapName: m.MapName, Records: make([]protocol.DeltaRecord, len(records)), ServerSyncTimestamp: next}
-	for i, rec := range records {
+	delta := protocol.MapDelta{MapName: m.MapName, Records: make([]protocol.DeltaRecord, 0, len(records)), ServerSyncTimestamp: next}
+	for _, rec := range records {
 		*left -= len(rec.Key) + len(rec.Record.Value)
-		delta.Records[i] = protocol.DeltaRecord{Key: rec.Key, Record: rec.Record, EventType: protocol.OpPut}
+		d := protocol.DeltaRecord{Key: rec.Key, Record: rec.Record, EventType: protocol.OpPut}
 		if rec.Record.IsTombstone() {
-			delta.Records[i].EventType = protocol.OpRemove
+			d.EventType = protocol.OpRemove
+		} else if !e.access.Allow(policy.Read, m.MapName, rec.Key, rec.Record.Value, nil) {
+			continue
 		}
+		delta.Records = append(delta.Records, d)
 	}
 	e.answer.Deltas = append(e.answer.Deltas, delta)
 }
@@ -151,6 +163,10 @@ func (e *exchange) delta(m *protocol.HTTPSyncMap, left *int) {
 // readFailed enters the error of a read; context is the id of the query, if it is one.
 func (e *exchange) readFailed(err error, context string) {
 	e.log.Debug("read failed", "err", err)
+	if r := judge.QueryFailure(err); r.Refused() {
+		e.fail(r.Code, r.Reason, context)
+		return
+	}
 	code, message := protocol.CodeInternal, "map cannot be read"
 	if temporary(err) {
 		code, message = protocol.CodeUnavailable, "map cannot be read now"
@@ -159,7 +175,7 @@ func (e *exchange) readFailed(err error, context string) {
 }
 
 func temporary(err error) bool {
-	for _, retry := range []error{partitions.ErrUnavailable, partitions.ErrIncomplete, context.DeadlineExceeded, context.Canceled} {
+	for _, retry := range []error{partitions.ErrUnavailable, context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, retry) {
 			return true
 		}

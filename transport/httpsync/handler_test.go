@@ -2,6 +2,7 @@ package httpsync
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/stretchr/testify/require"
@@ -49,27 +49,31 @@ func (b *fakeBackend) Write(_ context.Context, _ *partitions.Session, ops []part
 	return verdicts, b.writes
 }
 
+func (b *fakeBackend) Stored(_ context.Context, _ *partitions.Session, op *partitions.Op) (partitions.Stored, error) {
+	for _, row := range b.rows {
+		if row.Key == op.Key {
+			return partitions.Stored{Value: row.Record.Value}, b.reads
+		}
+	}
+	return partitions.Stored{}, b.reads
+}
+
 func (b *fakeBackend) Delta(_ context.Context, _ *partitions.Session, mapName string, since protocol.Timestamp, _ int,
 ) ([]protocol.KeyedRecord, protocol.Timestamp, bool, error) {
 	return b.deltas[mapName], protocol.Timestamp{Millis: testNow, NodeID: since.NodeID + "+"}, false, b.reads
 }
 
-func (b *fakeBackend) Rows(_ context.Context, _ *partitions.Session, _, from string, limit, maxBytes int, keep func(partitions.Row) bool,
-) (rows []partitions.Row, more bool, err error) {
+func (b *fakeBackend) Answer(_ context.Context, _ *partitions.Session, ask partitions.Ask) (*partitions.Answer, error) {
+	g := partitions.NewGathering(ask, testNow)
 	for _, row := range b.rows {
-		if row.Key >= from && (keep == nil || keep(row)) {
-			rows = append(rows, row)
-		}
-	}
-	fits, size := 0, 0
-	for fits < min(limit, len(rows)) {
-		if size += len(rows[fits].Record.Value); size > maxBytes && fits > 0 {
+		if !g.Add(row.Key, row.Record) {
 			break
 		}
-		fits++
 	}
-	return rows[:fits], fits < len(rows), b.reads
+	return g.Answer(), cmp.Or(b.reads, g.Err())
 }
+
+func (*fakeBackend) ClusterID() string { return "c1" }
 
 func (b *fakeBackend) Barrier(context.Context, *partitions.Session) error {
 	b.barriers++
@@ -231,88 +235,8 @@ func table() *fakeBackend {
 	return b
 }
 
-func numbers(t *testing.T, r protocol.HTTPQueryResult) (list []int) {
-	t.Helper()
-	for _, value := range r.Results {
-		n, _, err := msgp.ReadIntBytes(protocol.Fields(value)["n"])
-		require.NoError(t, err)
-		list = append(list, n)
-	}
-	return list
-}
-
-func ref[T any](v T) *T { return &v }
-
-func TestQueries(t *testing.T) {
-	odd := msgp.AppendBool(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "odd"), true)
-	three := msgp.AppendFloat64(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "n"), 3)
-	missing := msgp.AppendNil(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"))
-	for name, c := range map[string]struct {
-		query protocol.HTTPQuery
-		want  []int
-		more  *bool
-	}{
-		"all":              {protocol.HTTPQuery{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, nil},
-		"filter":           {protocol.HTTPQuery{Filter: odd}, []int{1, 3, 5, 7, 9}, nil},
-		"number as float":  {protocol.HTTPQuery{Filter: three}, []int{3}, nil},
-		"field not there":  {protocol.HTTPQuery{Filter: missing}, nil, nil},
-		"not a condition":  {protocol.HTTPQuery{Filter: []byte{5}, Limit: ref(int64(1))}, []int{0}, ref(true)},
-		"limit and offset": {protocol.HTTPQuery{Limit: ref(int64(3)), Offset: 8}, []int{8, 9}, ref(false)},
-		"offset beyond":    {protocol.HTTPQuery{Limit: ref(int64(3)), Offset: 80}, nil, ref(false)},
-		"limit 0":          {protocol.HTTPQuery{Limit: ref(int64(0))}, nil, ref(true)},
-	} {
-		c.query.QueryID, c.query.MapName = "q", "m"
-		answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{c.query}})
-		require.Len(t, answer.QueryResults, 1, name)
-		require.Equal(t, c.want, numbers(t, answer.QueryResults[0]), name)
-		require.Equal(t, c.more, answer.QueryResults[0].HasMore, name)
-	}
-}
-
-func TestCursorsGoThroughAllRows(t *testing.T) {
-	q := protocol.HTTPQuery{QueryID: "q", MapName: "m", Limit: ref(int64(3))}
-	var got []int
-	for {
-		result := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{q}}).QueryResults[0]
-		got = append(got, numbers(t, result)...)
-		if result.NextCursor == "" {
-			require.False(t, *result.HasMore)
-			break
-		}
-		require.True(t, *result.HasMore)
-		q.Cursor = result.NextCursor
-	}
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, got)
-}
-
-func TestBadQueriesAreErrorsById(t *testing.T) {
-	first := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m", Limit: ref(int64(1))}}})
-	cursor := first.QueryResults[0].NextCursor
-	later := func(_ *Config, d *Deps) { d.Now = func() int64 { return testNow + 10*time.Minute.Milliseconds() + 1 } }
-	for name, c := range map[string]struct {
-		query  protocol.HTTPQuery
-		change func(*Config, *Deps)
-		code   protocol.Code
-	}{
-		"garbage":           {protocol.HTTPQuery{MapName: "m", Cursor: "?"}, func(*Config, *Deps) {}, 400},
-		"short":             {protocol.HTTPQuery{MapName: "m", Cursor: "AAAA"}, func(*Config, *Deps) {}, 400},
-		"of another query":  {protocol.HTTPQuery{MapName: "other", Cursor: cursor}, func(*Config, *Deps) {}, 400},
-		"expired":           {protocol.HTTPQuery{MapName: "m", Cursor: cursor}, later, 400},
-		"offset too great":  {protocol.HTTPQuery{MapName: "m", Offset: 10_001}, func(*Config, *Deps) {}, 400},
-		"reserved map":      {protocol.HTTPQuery{MapName: "$sys/members"}, func(*Config, *Deps) {}, 403},
-		"empty name of map": {protocol.HTTPQuery{}, func(*Config, *Deps) {}, 400},
-	} {
-		c.query.QueryID = "q"
-		answer := sync(t, table(), &protocol.HTTPSync{Queries: []protocol.HTTPQuery{c.query}}, c.change)
-		require.Empty(t, answer.QueryResults, name)
-		require.Len(t, answer.Errors, 1, name)
-		require.Equal(t, c.code, answer.Errors[0].Code, name)
-		require.Equal(t, "q", answer.Errors[0].Context, name)
-	}
-}
-
 func TestReadsThatFail(t *testing.T) {
-	for err, code := range map[error]protocol.Code{partitions.ErrIncomplete: 503, errors.New("broken"): 500} {
+	for err, code := range map[error]protocol.Code{partitions.ErrUnavailable: 503, errors.New("broken"): 500} {
 		answer := sync(t, &fakeBackend{reads: err}, &protocol.HTTPSync{
 			SyncMaps: []protocol.HTTPSyncMap{{MapName: "m"}}, Queries: []protocol.HTTPQuery{{QueryID: "q", MapName: "m"}},
 			Searches: []protocol.HTTPSearch{{SearchID: "s", MapName: "m", Query: "x"}},
@@ -349,7 +273,7 @@ func TestAResponseIsCutWhereItIsFull(t *testing.T) {
 	many := sync(t, table(), &protocol.HTTPSync{
 		SyncMaps: slices.Repeat([]protocol.HTTPSyncMap{{MapName: "m"}}, 4),
 		Queries:  slices.Repeat([]protocol.HTTPQuery{{QueryID: "q", MapName: "m"}}, 5),
-	}, func(c *Config, _ *Deps) { c.MaxReads, c.MaxResultBytes = 3, 30 })
+	}, func(c *Config, _ *Deps) { c.MaxReads, c.MaxResultBytes = 3, 3 })
 	require.Len(t, many.Deltas, 3)
 	var codes []protocol.Code
 	for _, e := range many.Errors {
@@ -412,3 +336,40 @@ func TestDrainWaitsForRequests(t *testing.T) {
 	h = New(DefaultConfig(), Deps{Logger: hclog.NewNullLogger()})
 	require.NoError(t, h.Drain(t.Context()))
 }
+
+// TestTheRateOfASubjectIsBounded charges a request what it asks for; what is left out of the
+// rate of one subject is none of another's.
+func TestTheRateOfASubjectIsBounded(t *testing.T) {
+	cfg, now := DefaultConfig(), testNow
+	cfg.RatePerSecond, cfg.RateBurst = 10, 4
+	b := &fakeBackend{}
+	h := New(cfg, Deps{Logger: hclog.NewNullLogger(), Now: func() int64 { return now }, Backend: func() Backend { return b }, Verifier: subjects{}})
+	ask := func(subject string, operations int) *http.Response {
+		m := &protocol.HTTPSync{ClientID: "c", SyncMaps: []protocol.HTTPSyncMap{{MapName: "m"}}}
+		for i := range operations {
+			m.Operations = append(m.Operations, put(fmt.Sprint(i), "m", "k"))
+		}
+		r := post(protocol.AppendHTTPSync(nil, m))
+		r.Header.Set("Authorization", "Bearer "+subject)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	require.Equal(t, 200, ask("ann", 2).StatusCode)
+	over := ask("ann", 1)
+	require.Equal(t, 429, over.StatusCode)
+	require.NotEmpty(t, over.Header.Get("Retry-After"))
+	require.Len(t, b.written, 2, "nothing of a refused request is applied")
+	require.Equal(t, 200, ask("bob", 2).StatusCode)
+	require.Equal(t, 200, ask("eve", 100).StatusCode, "a request larger than the burst costs the burst")
+	now += 100
+	require.Equal(t, 200, ask("ann", 1).StatusCode)
+	h.SetRate(1)
+	now += 1000
+	require.Equal(t, 429, ask("ann", 3).StatusCode)
+}
+
+// subjects takes every token for its own subject.
+type subjects struct{ tokens }
+
+func (subjects) Verify(token string) (auth.Principal, error) { return auth.Principal{ID: token}, nil }

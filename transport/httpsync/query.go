@@ -1,72 +1,93 @@
 package httpsync
 
 import (
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/judge"
+	"github.com/quorate/quorate/transport/policy"
 )
-
-// cursorLife is how long a cursor may be used.
-const cursorLife = 10 * time.Minute
 
 // query answers one query with the values of its rows.
 func (e *exchange) query(q *protocol.HTTPQuery, left *int) {
-	if r := judge.Map(q.MapName); r.Refused() {
-		e.fail(r.Code, fmt.Sprintf("%s (map %q)", r.Reason, q.MapName), q.QueryID)
+	ask, r := e.ask(q)
+	if r.Refused() {
+		e.fail(r.Code, r.Reason, q.QueryID)
 		return
 	}
 	if err := e.confirm(q.Consistency); err != nil {
-		e.consistencyFailed(err, q.QueryID)
-		return
-	}
-	limit, offset, from := e.cfg.MaxRows, q.Offset, ""
-	if q.Limit != nil {
-		limit = int(min(int64(limit), *q.Limit))
-	}
-	if q.Cursor != "" {
-		var err error
-		if from, err = parseCursor(q, e.deps.Now()); err != nil {
-			e.fail(protocol.CodeMalformed, err.Error(), q.QueryID)
-			return
-		}
-		offset = 0
-	}
-	if offset > int64(e.cfg.MaxRows) {
-		e.fail(protocol.CodeMalformed, fmt.Sprintf("offset is greater than %d, use the cursor", e.cfg.MaxRows), q.QueryID)
+		e.readFailed(err, q.QueryID)
 		return
 	}
 	if *left <= 0 {
 		e.fail(protocol.CodeTooLarge, "results of the other queries fill the response, ask again", q.QueryID)
 		return
 	}
-	rows, more, err := e.backend.Rows(e.ctx, e.session, q.MapName, from, limit+int(offset), *left, matcher(q.Filter))
+	ask.Bytes = *left
+	limit, offset := ask.Rows, int(q.Offset)
+	if ask.After != nil {
+		offset = 0
+	}
+	ask.Rows += offset
+	answer, err := e.backend.Answer(e.ctx, e.session, ask)
 	switch {
 	case err != nil:
 		e.readFailed(err, q.QueryID)
-	case more && 0 < offset && len(rows) <= int(offset) && limit > 0:
+	case answer.More && 0 < offset && len(answer.Rows) <= offset && limit > 0:
 		e.fail(protocol.CodeTooLarge, "offset passes over too much, use the cursor", q.QueryID)
 	default:
-		e.rows(q, rows[min(int(offset), len(rows)):], more, left)
+		e.rows(q, ask.Query, answer, min(offset, len(answer.Rows)), left)
 	}
 }
 
-// errConsistency refuses a consistency that there is not.
-var errConsistency = errors.New("consistency is unknown")
+// ask judges a query: what it reads, bounds on bytes aside, or why it is refused.
+func (e *exchange) ask(q *protocol.HTTPQuery) (ask partitions.Ask, refusal judge.Refusal) {
+	if r := judge.Map(q.MapName); r.Refused() {
+		r.Reason = fmt.Sprintf("%s (map %q)", r.Reason, q.MapName)
+		return ask, r
+	}
+	if r := judge.Consistency(q.Consistency); r.Refused() {
+		return ask, r
+	}
+	object, err := partitions.CompileQuery(q.Query, partitions.QueryOptions{Filter: q.Filter})
+	if err != nil {
+		return ask, judge.QueryFailure(err)
+	}
+	if q.Limit != nil {
+		object.SetLimit(*q.Limit)
+	}
+	if q.Cursor != "" {
+		object.SetCursor(q.Cursor)
+	}
+	after, status := e.cursors().Parse(q.MapName, object, e.deps.Now())
+	switch {
+	case status == protocol.CursorExpired || status == protocol.CursorInvalid:
+		return ask, judge.Refusal{Code: protocol.CodeMalformed, Reason: "invalid or expired cursor"}
+	case q.Offset > int64(e.cfg.MaxRows) && after == nil:
+		return ask, judge.Refusal{Code: protocol.CodeMalformed, Reason: fmt.Sprintf("offset is greater than %d, use the cursor", e.cfg.MaxRows)}
+	}
+	ask = partitions.Ask{
+		Map: q.MapName, Query: object, After: after, Rows: e.cfg.MaxRows, Explain: q.Explain,
+		Visible: func(key string, value []byte) bool {
+			return e.access.Allow(policy.Read, q.MapName, key, value, nil)
+		},
+	}
+	if object.Limit() != partitions.NoLimit {
+		ask.Rows = min(ask.Rows, object.Limit())
+	}
+	return ask, judge.Refusal{}
+}
+
+func (e *exchange) cursors() judge.Cursors {
+	return judge.NewCursors(e.deps.Secret, e.backend.ClusterID())
+}
 
 // confirm has the reads of the request show what was acknowledged before, once.
 func (e *exchange) confirm(consistency string) error {
-	switch {
-	case consistency != "" && consistency != protocol.ConsistencyLinearizable:
-		return errConsistency
-	case consistency == "" || e.confirmed:
+	if consistency == "" || e.confirmed {
 		return nil
 	}
 	err := e.backend.Barrier(e.ctx, e.session)
@@ -74,74 +95,26 @@ func (e *exchange) confirm(consistency string) error {
 	return err
 }
 
-func (e *exchange) consistencyFailed(err error, queryID string) {
-	if errors.Is(err, errConsistency) {
-		e.fail(protocol.CodeMalformed, err.Error(), queryID)
-		return
-	}
-	e.readFailed(err, queryID)
-}
-
-// rows enters a query's result.
-func (e *exchange) rows(q *protocol.HTTPQuery, rows []partitions.Row, more bool, left *int) {
+// rows enters a query's result: the rows of its answer from one on.
+func (e *exchange) rows(q *protocol.HTTPQuery, object *partitions.Query, answer *partitions.Answer, from int, left *int) {
+	rows := answer.Rows[from:]
 	result := protocol.HTTPQueryResult{QueryID: q.QueryID, Results: make([]msgp.Raw, len(rows))}
 	for i, row := range rows {
 		*left -= len(row.Key) + len(row.Record.Value)
-		result.Results[i] = row.Record.Value
+		result.Results[i] = object.Project(row.Record.Value)
+		if q.Keys {
+			result.Keys = append(result.Keys, row.Key)
+		}
 	}
-	if q.Limit != nil {
-		result.HasMore = &more
+	if q.Explain {
+		whole := e.access.Scope(policy.Read, policy.Resource{Kind: policy.Map, Name: q.MapName}) == policy.Allowed
+		result.Plan = judge.Explain(&answer.Plan, whole)
 	}
-	if more && len(rows) > 0 {
-		result.NextCursor = cursor(q, rows[len(rows)-1].Key, e.deps.Now())
+	if object.Limit() != partitions.NoLimit {
+		result.HasMore = &answer.More
+	}
+	if answer.More && len(rows) > 0 {
+		result.NextCursor = e.cursors().Cursor(q.MapName, object, answer.Place(len(answer.Rows)-1), e.deps.Now())
 	}
 	e.answer.QueryResults = append(e.answer.QueryResults, result)
-}
-
-// matcher is the condition of a filter: the value is a map whose fields equal those of
-// the filter. Nil admits all.
-func matcher(filter msgp.Raw) func(partitions.Row) bool {
-	wanted := protocol.Fields(filter)
-	if len(wanted) == 0 {
-		return nil
-	}
-	return func(row partitions.Row) bool {
-		fields := protocol.Fields(row.Record.Value)
-		for name, want := range wanted {
-			if have, ok := fields[name]; !ok || !protocol.Equal(want, have) {
-				return false
-			}
-		}
-		return true
-	}
-}
-
-// errCursor is what clients are told about a cursor that cannot be used.
-var errCursor = errors.New("invalid or expired cursor")
-
-// cursor is the place in q's rows behind key, as text: when it was made and what for,
-// then the key.
-func cursor(q *protocol.HTTPQuery, key string, now int64) string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(now))
-	b = binary.BigEndian.AppendUint32(b, purpose(q))
-	return base64.RawURLEncoding.EncodeToString(append(b, key...))
-}
-
-// parseCursor returns the first key behind q's cursor.
-func parseCursor(q *protocol.HTTPQuery, now int64) (from string, err error) {
-	b, err := base64.RawURLEncoding.DecodeString(q.Cursor)
-	if err != nil || len(b) < 12 || binary.BigEndian.Uint32(b[8:]) != purpose(q) {
-		return "", errCursor
-	}
-	made := int64(binary.BigEndian.Uint64(b))
-	if now-made > cursorLife.Milliseconds() || made-now > cursorLife.Milliseconds() {
-		return "", errCursor
-	}
-	// The least key above the last one.
-	return string(b[12:]) + "\x00", nil
-}
-
-// purpose tells the cursors of queries for other rows apart.
-func purpose(q *protocol.HTTPQuery) uint32 {
-	return protocol.Hash(q.MapName + "\x00" + string(q.Filter))
 }

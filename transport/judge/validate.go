@@ -44,16 +44,16 @@ func Map(name string) Refusal {
 		return Refusal{protocol.CodeMalformed, fmt.Sprintf("map name is longer than %d bytes", maxMapName)}
 	case !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
 		return Refusal{protocol.CodeMalformed, "map name holds a character that is not allowed"}
-	case reserved(name):
+	case Reserved(name):
 		return Refusal{protocol.CodeForbidden, "map is reserved for the server"}
 	default:
 		return Refusal{}
 	}
 }
 
-// reserved reports whether name begins with a reserved prefix, whatever the case of
+// Reserved reports whether name begins with a reserved prefix, whatever the case of
 // its ASCII letters.
-func reserved(name string) bool {
+func Reserved(name string) bool {
 	for _, prefix := range reservedPrefixes {
 		if len(name) >= len(prefix) && lowerASCIIEqual(name[:len(prefix)], prefix) {
 			return true
@@ -136,7 +136,13 @@ func (l Limits) ORRecord(rec *protocol.ORRecord) Refusal {
 	if len(rec.Timestamp.NodeID) > maxNodeID {
 		return Refusal{protocol.CodeMalformed, fmt.Sprintf("node id is longer than %d bytes", maxNodeID)}
 	}
-	return l.value(len(rec.Value))
+	if r := l.value(len(rec.Value)); r.Refused() {
+		return r
+	}
+	if protocol.ValueTextWork(rec.Value) > protocol.MaxValueTextWork {
+		return Refusal{protocol.CodeTooLarge, "value has too many elements for an observed-remove map"}
+	}
+	return Refusal{}
 }
 
 // Tag judges the tag of a record of an observed-remove map.

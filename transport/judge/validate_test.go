@@ -70,6 +70,8 @@ func TestRefusals(t *testing.T) {
 		{"add with a tag that is not text", add(protocol.ORRecord{Tag: "\xff"}), 400},
 		{"add with a long node id", add(protocol.ORRecord{Tag: "t", Timestamp: protocol.Timestamp{NodeID: strings.Repeat("n", 256)}}), 400},
 		{"add of a large value", add(protocol.ORRecord{Tag: "t", Value: msgp.AppendBytes(nil, make([]byte, 1<<20))}), 413},
+		{"add of a bin that is long as text", add(protocol.ORRecord{Tag: "t", Value: msgp.AppendBytes(nil, make([]byte, 1<<20-5))}), 413},
+		{"add of a text at the bound", add(protocol.ORRecord{Tag: "t", Value: msgp.AppendString(nil, strings.Repeat("x", 1<<20-5))}), 0},
 		{"remove without tag", with(func(o *protocol.ClientOp) { o.Type = protocol.OpORRemove }), 400},
 		{"inferred add", add(protocol.ORRecord{Tag: "t"}), 0},
 		{"inferred remove of a tag", protocol.ClientOp{ID: "1", MapName: "m", Key: "k", ORTag: "t"}, 0},

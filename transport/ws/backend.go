@@ -23,13 +23,17 @@ type Backend interface {
 	// package partitions (nothing was proposed); any other means that the outcome
 	// of at least one op is unknown.
 	Write(ctx context.Context, s *partitions.Session, ops []partitions.Op) ([]partitions.Verdict, error)
-	// Subscribe starts gathering the changes of a map, except those written by s.
-	// None reaches sink before Release on the result, which the caller closes.
-	Subscribe(ctx context.Context, s *partitions.Session, mapName string, sink partitions.Sink) (*partitions.Subscription, error)
-	// Snapshot returns the live rows of the subscribed map in key order, not older
-	// than what s was acknowledged. Changes that it lacks follow after Release.
-	// Errors: ErrUnavailable, ErrIncomplete, a failure of the store.
-	Snapshot(ctx context.Context, s *partitions.Session, sub *partitions.Subscription, limit, maxBytes int) (rows []partitions.Row, more bool, err error)
+	// Stored returns what is stored where op would change it, not older than what s was
+	// acknowledged. Errors: ErrUnavailable, a failure of the store.
+	Stored(ctx context.Context, s *partitions.Session, op *partitions.Op) (partitions.Stored, error)
+	// Subscribe starts gathering the changes of a map that want asks for. None reaches sink
+	// before Release on the result, which the caller closes.
+	Subscribe(ctx context.Context, s *partitions.Session, mapName string, want partitions.Interest, sink partitions.Sink) (*partitions.Subscription, error)
+	// Answer returns the first rows of a query, not older than what s was acknowledged.
+	// Changes that it lacks reach the subscription that it covers after Release. Errors:
+	// ErrUnavailable, ErrQueryTooCostly, ErrTooManyGroups, a failure of the
+	// store.
+	Answer(ctx context.Context, s *partitions.Session, ask partitions.Ask) (*partitions.Answer, error)
 	// Barrier has later reads of s show everything that was acknowledged to anyone before
 	// the call. Error: ErrUnavailable.
 	Barrier(ctx context.Context, s *partitions.Session) error
@@ -38,7 +42,7 @@ type Backend interface {
 	Watch(s *partitions.Session, mapName string, sink partitions.Sink) *partitions.Subscription
 	// Tree returns the leaf buckets of a hash tree of a map, LeafRecords, LeafSets and
 	// Sets what is in them, none of it older than what s was acknowledged. Errors:
-	// ErrUnavailable, ErrIncomplete, ErrTooMuch of Sets, a failure of the store.
+	// ErrUnavailable, ErrTooMuch of Sets, a failure of the store.
 	Tree(ctx context.Context, s *partitions.Session, mapName string, kind merkle.Kind) (*merkle.Leaves, error)
 	LeafRecords(ctx context.Context, s *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
 		fn func(key string, rec protocol.Record) bool) (next partitions.LeafPlace, end bool, err error)

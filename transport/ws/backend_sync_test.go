@@ -70,7 +70,7 @@ func (b *fakeBackend) Watch(s *partitions.Session, mapName string, sink partitio
 	if b.wrapSink != nil {
 		sink = b.wrapSink(sink)
 	}
-	sub := b.hub.Subscribe(mapName, b.sessions[s], sink)
+	sub := b.hub.Subscribe(mapName, b.sessions[s], partitions.Interest{}, sink)
 	sub.Release()
 	return sub
 }
@@ -86,40 +86,37 @@ func (b *fakeBackend) Tree(ctx context.Context, _ *partitions.Session, mapName s
 	return leaves, err
 }
 
-func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+func (b *fakeBackend) LeafRecords(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, _ partitions.LeafPlace,
 	fn func(string, protocol.Record) bool,
 ) (next partitions.LeafPlace, end bool, err error) {
-	leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: b.leafFrom(at)}
+	leaf := b.leafFrom(mapName, bucket)
 	end = true
 	err = b.machine.LeafRecords(leaf, 0, func(key string, rec protocol.Record) bool {
 		if end = fn(key, rec); !end {
-			next = b.leafPlace(key + "\x00")
+			b.leaf = fsm.Leaf{From: key + "\x00"}
 		}
 		return end
 	})
 	return next, end, err
 }
 
-// leafPlace and leafFrom stand for places, which only package partitions can make.
-func (b *fakeBackend) leafPlace(from string) partitions.LeafPlace {
-	b.leaf = from
-	return partitions.LeafPlace{}
+// leafFrom is the leaf from the place on that was returned last: only package partitions
+// can make places.
+func (b *fakeBackend) leafFrom(mapName string, bucket uint16) fsm.Leaf {
+	leaf := b.leaf
+	leaf.Map, leaf.Bucket = mapName, bucket
+	b.leaf = fsm.Leaf{}
+	return leaf
 }
 
-func (b *fakeBackend) leafFrom(partitions.LeafPlace) string {
-	from := b.leaf
-	b.leaf = ""
-	return from
-}
-
-func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, at partitions.LeafPlace,
+func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName string, bucket uint16, _ partitions.LeafPlace,
 	fn func(protocol.OREntry) bool,
 ) (next partitions.LeafPlace, end bool, err error) {
-	leaf := fsm.Leaf{Map: mapName, Bucket: bucket, From: b.leafFrom(at)}
+	leaf := b.leafFrom(mapName, bucket)
 	end = true
-	err = b.machine.LeafSets(leaf, func(entry protocol.OREntry) bool {
-		if end = fn(entry); !end {
-			next = b.leafPlace(entry.Key + "\x00")
+	err = b.machine.LeafSets(leaf, func(part protocol.OREntry) bool {
+		if end = fn(part); !end {
+			b.leaf = leaf.Behind(part)
 		}
 		return end
 	})
@@ -129,7 +126,7 @@ func (b *fakeBackend) LeafSets(_ context.Context, _ *partitions.Session, mapName
 func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error) {
 	var list []protocol.OREntry
 	for _, key := range keys {
-		entry, err := b.machine.Set(mapName, key)
+		entry, _, err := b.machine.Set(mapName, key, "")
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +139,9 @@ func (b *fakeBackend) Sets(_ context.Context, _ *partitions.Session, mapName str
 }
 
 func (b *fakeBackend) UnknownRemovals(mapName string, tags []string) (unknown []string) {
+	b.mu.Lock()
+	b.judged = append(b.judged, len(tags))
+	b.mu.Unlock()
 	for _, tag := range tags {
 		if state, err := b.machine.Tag(mapName, tag); err != nil || state != fsm.TagRemoved {
 			unknown = append(unknown, tag)
@@ -175,4 +175,19 @@ func (*fakeBackend) ClusterID() string { return "c-01" }
 
 func (b *fakeBackend) Now() protocol.Timestamp {
 	return protocol.Timestamp{Millis: testNow, NodeID: "n1"}
+}
+
+// Stored returns what the maps of the fake hold; nobody's sets are looked at.
+func (b *fakeBackend) Stored(_ context.Context, _ *partitions.Session, op *partitions.Op) (partitions.Stored, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	value := b.maps[op.Map][op.Key].Value
+	return partitions.Stored{Value: value, Guard: partitions.GuardOf(value), Unknown: op.Homeless}, nil
+}
+
+// locked calls fn with what the backend counts held still.
+func (b *fakeBackend) locked(fn func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fn()
 }

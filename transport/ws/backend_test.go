@@ -1,9 +1,9 @@
 package ws
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,6 +36,11 @@ type fakeBackend struct {
 	onSnapshot func(ctx context.Context) error
 	afterRead  func()
 
+	// onAcquire and onRelease, if set, run before a lock is asked for and released. An
+	// error is returned instead of asking.
+	onAcquire func() error
+	onRelease func()
+
 	// onBarrier confirms linearizable reads.
 	onBarrier func() error
 
@@ -48,13 +53,17 @@ type fakeBackend struct {
 	maps     map[string]map[string]protocol.Record
 	machine  *fsm.Machine
 	// leaf is where a leaf goes on that was read in part, by one reader at a time.
-	leaf    string
+	leaf    fsm.Leaf
 	locks   *locks.Service
 	lockers map[*partitions.Session]*locks.Session
 	topics  *topics.Service
 	// additions counts those to counters without an id.
 	additions atomic.Int64
-	horizon   partitions.Horizon
+	// stamps orders what tests write from outside.
+	stamps  atomic.Int64
+	horizon partitions.Horizon
+	// judged are the numbers of tags that UnknownRemovals was asked about.
+	judged []int
 	// collected is called after horizon changed.
 	collected func()
 	writes    [][]partitions.Op
@@ -116,6 +125,9 @@ func (b *fakeBackend) Write(ctx context.Context, s *partitions.Session, ops []pa
 		if b.verdict != nil {
 			verdicts[i] = b.verdict(op)
 		}
+		if !op.Guard.Holds(b.maps[op.Map][op.Key].Value) {
+			verdicts[i] = partitions.ChangedVerdict()
+		}
 		if !verdicts[i].Refused() {
 			b.mergeLocked(changes, op, b.sessions[s])
 		}
@@ -146,7 +158,7 @@ func (b *fakeBackend) mergeLocked(changes *fsm.Changes, op partitions.Op, origin
 	records[op.Key] = rec
 	changes.List = append(changes.List, fsm.Change{
 		Index: b.index, Section: storage.SectionRecords, Map: op.Map, Key: op.Key, Record: rec,
-		Existed: ok && !old.IsTombstone(), Origin: origin,
+		Existed: ok && !old.IsTombstone(), Old: old.Value, Origin: origin,
 	})
 }
 
@@ -162,19 +174,19 @@ func (b *fakeBackend) put(mapName, key string, rec protocol.Record) {
 	b.hub.Publish(changes)
 }
 
-func (b *fakeBackend) Subscribe(_ context.Context, s *partitions.Session, mapName string, sink partitions.Sink) (*partitions.Subscription, error) {
+func (b *fakeBackend) Subscribe(_ context.Context, s *partitions.Session, mapName string, want partitions.Interest, sink partitions.Sink) (*partitions.Subscription, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wrapSink != nil {
 		sink = b.wrapSink(sink)
 	}
-	return b.hub.Subscribe(mapName, b.sessions[s], sink), nil
+	return b.hub.Subscribe(mapName, b.sessions[s], want, sink), nil
 }
 
 // settle returns when every change published so far has reached its subscribers.
 func (b *fakeBackend) settle() {
 	reached := make(chan struct{})
-	sub := b.hub.Subscribe("settle", "", closer(reached))
+	sub := b.hub.Subscribe("settle", "", live.Interest{}, closer(reached))
 	defer sub.Close()
 	sub.Release()
 	b.mu.Lock()
@@ -189,42 +201,37 @@ func (b *fakeBackend) settle() {
 // closer is a sink that closes itself with the first event.
 type closer chan struct{}
 
-func (c closer) Event(*partitions.Event) bool { close(c); return false }
-func (c closer) Gap()                         {}
+func (c closer) Event(*partitions.Event, bool) bool { close(c); return false }
+func (c closer) Gap()                               {}
 
-func (b *fakeBackend) Snapshot(ctx context.Context, _ *partitions.Session, sub *partitions.Subscription, limit, maxBytes int) ([]partitions.Row, bool, error) {
+func (b *fakeBackend) Answer(ctx context.Context, _ *partitions.Session, ask partitions.Ask) (*partitions.Answer, error) {
 	if b.onSnapshot != nil {
 		if err := b.onSnapshot(ctx); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	rows := b.rows(sub)
+	answer, err := b.answer(ask)
 	if b.afterRead != nil {
 		b.afterRead()
 	}
-	fits := 0
-	for size := 0; fits < min(len(rows), limit); fits++ {
-		if size += len(rows[fits].Key) + len(rows[fits].Record.Value); size > maxBytes && fits > 0 {
-			break
-		}
-	}
-	return rows[:fits], fits < len(rows), nil
+	return answer, err
 }
 
 func (b *fakeBackend) Barrier(context.Context, *partitions.Session) error { return b.onBarrier() }
 
-func (b *fakeBackend) rows(sub *partitions.Subscription) []partitions.Row {
+func (b *fakeBackend) answer(ask partitions.Ask) (*partitions.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var rows []partitions.Row
-	for key, rec := range b.maps[sub.Map()] {
-		if !rec.IsTombstone() && !rec.Expired(testNow) {
-			rows = append(rows, partitions.Row{Key: key, Record: rec})
+	g := partitions.NewGathering(ask, testNow)
+	records := b.maps[ask.Map]
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		if !g.Add(key, records[key]) {
+			break
 		}
 	}
-	slices.SortFunc(rows, func(a, b partitions.Row) int { return cmp.Compare(a.Key, b.Key) })
-	sub.Covered(1, b.index)
-	return rows
+	answer := g.Answer()
+	answer.Index[1] = b.index
+	return answer, g.Err()
 }
 
 func (b *fakeBackend) PartitionMap() *partitions.MapInfo {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // Config tunes a Server. Use DefaultConfig and change fields. All limits must be
@@ -52,8 +53,9 @@ type Config struct {
 	// out and the response says so.
 	MaxRows, MaxResponseBytes int
 	// MaxSyncRequests and MaxSyncRequestBytes bound the sync requests of one connection
-	// that wait for their answers, refused with 429 beyond; MaxSyncMaps the maps that it
-	// may sync, refused with 429 too. MaxSyncRequestsOfAll bounds the waiting requests of
+	// that wait for their answers; beyond, it is closed with CloseRetry, because clients
+	// do not ask again. MaxSyncMaps bounds the maps that it may sync, refused with 429.
+	// MaxSyncRequestsOfAll bounds the waiting requests of
 	// all connections together. ConcurrentSyncs is how many of them are read for at a
 	// time; the others wait.
 	MaxSyncRequests, MaxSyncRequestBytes, MaxSyncMaps, MaxSyncRequestsOfAll, ConcurrentSyncs int
@@ -64,8 +66,12 @@ type Config struct {
 	// that it follows.
 	MaxRequests, MaxCounters int
 	// MaxQueries bounds the live queries of one connection, refused with 429
-	// beyond.
-	MaxQueries int
+	// beyond; MaxWindowBytes what the windows of all of them keep of their rows, refused
+	// with 429 too. ConcurrentQueries is how many queries are read for at a time; the
+	// others wait.
+	MaxQueries        int
+	MaxWindowBytes    int64
+	ConcurrentQueries int
 	// CloseTimeout is how long the server waits for a client to answer its Close
 	// before it cuts the connection.
 	CloseTimeout time.Duration
@@ -75,13 +81,15 @@ type Config struct {
 type ConnectionConfig struct {
 	// OutboundCapacity bounds the encoded frames that wait to be sent. An answer
 	// that finds the queue full waits up to SendTimeout; then the connection is
-	// closed. A push that finds it full closes the connection at once.
+	// closed. A push that finds it full is left out if clients can do without it, such as
+	// GC_PRUNE; another one closes the connection at once.
 	OutboundCapacity int
 	// OutboundBytes bounds the same queue in bytes; one frame always fits.
 	OutboundBytes int
 	// EventCapacity bounds the change events that wait to be encoded. They are held
-	// by reference, so that a burst costs a slow client little; one too many closes
-	// the connection at once.
+	// by reference, so that a burst costs a slow client little; with one too many the
+	// client gets its queries anew instead. The same number of messages of topics waits beside them, in
+	// OutboundBytes at most; a client without room for one misses it.
 	EventCapacity int
 	// SendTimeout bounds the wait for room in the queue, and each write to the
 	// socket.
@@ -115,6 +123,8 @@ func DefaultConfig() Config {
 		MaxRows:                  10_000,
 		MaxResponseBytes:         32 << 20,
 		MaxQueries:               64,
+		MaxWindowBytes:           256 << 20,
+		ConcurrentQueries:        16,
 		MaxSyncRequests:          65_536,
 		MaxSyncRequestBytes:      8 << 20,
 		MaxSyncMaps:              1024,
@@ -161,6 +171,8 @@ func (c Config) Validate() error {
 	positive("rows", int64(c.MaxRows))
 	positive("response bytes", int64(c.MaxResponseBytes))
 	positive("queries", int64(c.MaxQueries))
+	positive("window bytes", c.MaxWindowBytes)
+	positive("concurrent queries", int64(c.ConcurrentQueries))
 	positive("sync requests", int64(c.MaxSyncRequests))
 	positive("sync request bytes", int64(c.MaxSyncRequestBytes))
 	positive("sync maps", int64(c.MaxSyncMaps))
@@ -206,6 +218,8 @@ type Deps struct {
 	// Secret is that which signs the tokens of users; it takes part in those of devices.
 	// Empty without authentication.
 	Secret []byte
+	// Guard holds the policies. Nil allows everything.
+	Guard *policy.Guard
 	// Accepting reports whether new connections are taken. Nil takes all.
 	Accepting func() bool
 	// Registerer takes the metrics. Nil keeps them unregistered.

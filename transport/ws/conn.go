@@ -95,8 +95,10 @@ const (
 	reasonAuthTimeout = "authentication timeout"
 	reasonAuthFailed  = "authentication failed"
 	reasonExpired     = "token expired"
+	reasonRevoked     = "access revoked"
 	reasonPending     = "writes were not taken, send them again before the sync"
 	reasonUnread      = "map cannot be read now"
+	reasonSyncs       = "too many sync requests at once"
 	reasonInternal    = "internal error"
 )
 
@@ -111,7 +113,7 @@ func newConn(s *Server, b Backend, sock *websocket.Conn, nc *netConn, addr strin
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.out = newOutbound(s.cfg.Connection, c.sendChunk)
 	if s.cfg.RatePerSecond > 0 {
-		c.limiter = rate.NewLimiter(rate.Limit(s.cfg.RatePerSecond), s.cfg.RateBurst)
+		c.limiter = rate.NewLimiter(rate.Limit(s.changing.Load().OperationsPerSecond), s.cfg.RateBurst)
 	}
 	return c
 }
@@ -283,6 +285,7 @@ func (c *conn) finish() {
 
 // reply queues an answer. When it cannot, the connection is closed or closing.
 func (c *conn) reply(m protocol.Message) {
+	c.srv.metrics.failed(m)
 	frame, err := protocol.Append(make([]byte, 0, answerBytes), m)
 	if err != nil {
 		c.srv.log.Error("encode answer", "conn", c.id, "type", m.Kind().String(), "err", err)
@@ -323,7 +326,7 @@ func (c *conn) writeItems(chunk []item) error {
 	var events *eventWriter // most chunks hold none
 	for i := range chunk {
 		it := &chunk[i]
-		if it.event == nil {
+		if it.query == nil {
 			if err := c.writeFrame(it.kind, it.frame); err != nil {
 				return err
 			}
@@ -333,7 +336,7 @@ func (c *conn) writeItems(chunk []item) error {
 			events = &eventWriter{conn: c, scratch: c.srv.buffers.get()}
 			defer func() { c.srv.buffers.put(events.scratch) }()
 		}
-		if err := it.query.write(events, it.event); err != nil {
+		if err := it.query.write(events, it); err != nil {
 			return err
 		}
 	}
@@ -365,6 +368,7 @@ type eventWriter struct {
 	event   protocol.ServerEvent
 	record  protocol.Record
 	update  protocol.QueryUpdate
+	changes []partitions.Change
 }
 
 func (w *eventWriter) message(m protocol.Message) error {

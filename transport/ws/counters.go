@@ -4,135 +4,20 @@ import (
 	"context"
 	"errors"
 	"math"
-	"reflect"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/quorate/quorate/partitions"
-	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/judge"
 )
-
-// counterFeeds shows the counters that connections follow to all of them. A counter is
-// read and encoded once for a change, however many follow it; changes that come together
-// are shown together. The zero value is ready.
-type counterFeeds struct {
-	// mu protects feeds and the sets in them.
-	mu    sync.Mutex
-	feeds map[string]*counterFeed
-}
-
-// feedRetry is when a change of a counter is shown again that could not be read.
-const feedRetry = time.Second
-
-// counterFeed is one counter. It exists while a connection follows it.
-type counterFeed struct {
-	name  string
-	watch *notice.Watcher
-	conns map[*conn]struct{}
-	over  chan struct{}
-}
-
-// follow shows the changes of a counter to c from now on. It returns false if c follows
-// as many as it may.
-func (s *Server) follow(c *conn, name string) bool {
-	f := &s.counters
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	feed := f.feeds[name]
-	if feed != nil {
-		if _, already := feed.conns[c]; already {
-			return true
-		}
-	}
-	if c.ctx.Err() != nil || len(c.counters) >= s.cfg.MaxCounters {
-		return false
-	}
-	if feed == nil {
-		feed = &counterFeed{name: name, watch: c.backend.WatchCounter(name), conns: map[*conn]struct{}{}, over: make(chan struct{})}
-		if f.feeds == nil {
-			f.feeds = map[string]*counterFeed{}
-		}
-		f.feeds[name] = feed
-		s.background.Go(func() { s.feedCounter(c.backend, feed) })
-	}
-	feed.conns[c] = struct{}{}
-	if c.counters == nil {
-		c.counters = map[string]struct{}{}
-	}
-	c.counters[name] = struct{}{}
-	return true
-}
-
-// unfollow ends all that c follows.
-func (s *Server) unfollow(c *conn) {
-	f := &s.counters
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range c.counters {
-		feed := f.feeds[name]
-		if delete(feed.conns, c); len(feed.conns) == 0 {
-			feed.watch.Close()
-			close(feed.over)
-			delete(f.feeds, name)
-		}
-	}
-	c.counters = nil
-}
-
-// feedCounter shows each change until nobody follows any more.
-func (s *Server) feedCounter(b Backend, feed *counterFeed) {
-	var shown protocol.CounterState
-	for {
-		select {
-		case <-feed.watch.C:
-		case <-feed.over:
-			return
-		case <-s.base.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(s.base, s.cfg.OperationTimeout)
-		state, err := b.Counter(ctx, s.reader, feed.name)
-		cancel()
-		if err != nil {
-			s.log.Debug("counter could not be shown", "counter", feed.name, "err", err)
-			select {
-			case <-time.After(feedRetry):
-				feed.watch.Wake()
-			case <-feed.over:
-			case <-s.base.Done():
-			}
-			continue
-		}
-		if reflect.DeepEqual(state, shown) {
-			continue
-		}
-		shown = state
-		frame, err := protocol.Append(nil, &protocol.CounterUpdate{Name: feed.name, State: state})
-		if err != nil {
-			s.log.Error("encode counter", "err", err)
-			continue
-		}
-		s.counters.mu.Lock()
-		conns := make([]*conn, 0, len(feed.conns))
-		for c := range feed.conns {
-			conns = append(conns, c)
-		}
-		s.counters.mu.Unlock()
-		for _, c := range conns {
-			c.push(protocol.KindCounterUpdate, frame)
-		}
-	}
-}
 
 // errTooManyCounters refuses to follow one more.
 var errTooManyCounters = &judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too many counters on this connection"}
 
 // receiveCounterRequest handles COUNTER_REQUEST: the state, and from then on its changes.
 func (c *conn) receiveCounterRequest(m *protocol.CounterRequest) {
-	c.inCounterTurn(m, m.Name, func(ctx context.Context) error { return c.showCounter(ctx, m.Name, "", nil) })
+	c.inCounterTurn(m, m.Name, func(ctx context.Context) error { return c.showCounter(ctx, m.Name) })
 }
 
 // receiveCounterSync handles COUNTER_SYNC: a client's state is merged, or something added,
@@ -142,9 +27,14 @@ func (c *conn) receiveCounterSync(m *protocol.CounterSync) {
 		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
+	dedup := ""
+	if m.RequestID != "" {
+		// Ids are unique per device, and of a connection that named none, per connection.
+		dedup = c.auth.client + "\x00" + m.RequestID
+	}
 	c.inCounterTurn(m, m.Name, func(ctx context.Context) error {
 		if m.Add != nil {
-			return c.addToCounter(ctx, m)
+			return c.addToCounter(ctx, m, dedup)
 		}
 		return c.mergeCounter(ctx, m)
 	})
@@ -153,9 +43,10 @@ func (c *conn) receiveCounterSync(m *protocol.CounterSync) {
 // mergeCounter merges a client's state. It follows the counter before, so that it is fed
 // what becomes of it like all others; a state that changes nothing is answered alone.
 func (c *conn) mergeCounter(ctx context.Context, m *protocol.CounterSync) error {
-	if !c.srv.follow(c, m.Name) {
+	if !c.srv.reserveCounter(c, m.Name) {
 		return errTooManyCounters
 	}
+	c.srv.follow(c, m.Name, nil)
 	changed, verdict, err := c.backend.MergeCounter(ctx, c.session, m.Name, m.State)
 	switch {
 	case err != nil:
@@ -195,11 +86,7 @@ func checkCounterSync(m *protocol.CounterSync) judge.Refusal {
 	return judge.Refusal{}
 }
 
-func (c *conn) addToCounter(ctx context.Context, m *protocol.CounterSync) error {
-	dedup := ""
-	if m.RequestID != "" {
-		dedup = c.auth.client + "\x00" + m.RequestID
-	}
+func (c *conn) addToCounter(ctx context.Context, m *protocol.CounterSync, dedup string) error {
 	total, verdict, err := c.backend.AddToCounter(ctx, c.session, m.Name, *m.Add, dedup)
 	switch {
 	case err != nil:
@@ -207,7 +94,20 @@ func (c *conn) addToCounter(ctx context.Context, m *protocol.CounterSync) error 
 	case verdict.Refused():
 		return &judge.Refusal{Code: verdict.Code, Reason: verdict.Reason}
 	}
-	return c.showCounter(ctx, m.Name, m.RequestID, &total)
+	// The addition stands, whether the state can be read now or not: without it the answer
+	// has the total alone, and merging no cells changes nothing.
+	state, err := c.backend.Counter(ctx, c.session, m.Name)
+	if err != nil {
+		c.srv.log.Debug("counter was not read after an addition", "conn", c.id, "counter", m.Name, "err", err)
+		c.reply(&protocol.CounterResponse{Name: m.Name, RequestID: m.RequestID, Value: &total})
+		return nil
+	}
+	c.reply(&protocol.CounterResponse{Name: m.Name, State: state, RequestID: m.RequestID, Value: &total})
+	// Whoever follows too many already has its verdict, and follows no further one.
+	if c.srv.reserveCounter(c, m.Name) {
+		c.srv.follow(c, m.Name, &state)
+	}
+	return nil
 }
 
 // inCounterTurn runs task in the order of what the connection does with the counter, and
@@ -217,7 +117,7 @@ func (c *conn) inCounterTurn(m protocol.Message, name string, task func(context.
 		c.reply(failureOf(m, r.Code, "counter name: "+r.Reason))
 		return
 	}
-	c.inTurn(&c.counting, m, name, c.srv.cfg.MaxRequests, func(func()) {
+	c.inTurn(&c.counting, m, name, asking, func(func()) {
 		started := time.Now()
 		ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
 		defer cancel()
@@ -247,24 +147,16 @@ func counterReason(err error) string {
 }
 
 // showCounter answers with the state of a counter, and follows it.
-func (c *conn) showCounter(ctx context.Context, name, requestID string, total *float64) error {
-	state, err := c.backend.Counter(ctx, c.session, name)
-	if err != nil {
-		return err
-	}
-	c.reply(&protocol.CounterResponse{Name: name, State: state, RequestID: requestID, Value: total})
-	return c.followFrom(ctx, name, state)
-}
-
-// followFrom follows a counter that was shown in a state.
-func (c *conn) followFrom(ctx context.Context, name string, shown protocol.CounterState) error {
-	if !c.srv.follow(c, name) {
+func (c *conn) showCounter(ctx context.Context, name string) error {
+	if !c.srv.reserveCounter(c, name) {
 		return errTooManyCounters
 	}
-	// What changed in between was not fed to this connection yet.
 	state, err := c.backend.Counter(ctx, c.session, name)
-	if err == nil && !reflect.DeepEqual(state, shown) {
-		c.reply(&protocol.CounterUpdate{Name: name, State: state})
+	if err != nil {
+		c.srv.returnCounter(c, name)
+		return err
 	}
-	return err
+	c.reply(&protocol.CounterResponse{Name: name, State: state})
+	c.srv.follow(c, name, &state)
+	return nil
 }

@@ -3,10 +3,13 @@ package ws
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
 
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/storage"
@@ -108,6 +111,83 @@ func TestAdditionsCountOncePerRequest(t *testing.T) {
 	require.InDelta(t, 7.5, *again.Value, 0, "a repeat is told what the first was")
 	require.InDelta(t, 8.5, *add("", 1).Value, 0)
 	require.InDelta(t, 9.5, *add("", 1).Value, 0, "without an id there are no repeats")
+	f.backend.onSnapshot = func(context.Context) error { return partitions.ErrUnavailable }
+	require.InDelta(t, 12.5, *add("3", 3).Value, 0, "an addition stands when the counter cannot be read afterwards")
+}
+
+// TestIdsOfAdditionsAreThoseOfADevice holds that the ids of connections that name no device
+// are their own, and that a device does not use one twice.
+func TestIdsOfAdditionsAreThoseOfADevice(t *testing.T) {
+	f := start(t)
+	one, five := 1.0, 5.0
+	add := func(c *client, name string, delta *float64) protocol.Message {
+		c.send(&protocol.CounterSync{Name: name, Add: delta, RequestID: "r"})
+		return c.next()
+	}
+	a, b := f.dial(), f.dial()
+	require.InDelta(t, 1.0, *add(a, "a", &one).(*protocol.CounterResponse).Value, 0)
+	refusal := add(a, "b", &five).(*protocol.ErrorMessage)
+	require.Equal(t, protocol.CodeStale, refusal.Code)
+	require.InDelta(t, 5.0, *add(b, "b", &five).(*protocol.CounterResponse).Value, 0)
+}
+
+// TestAnAdditionHasOneVerdict holds that what comes after the answer to an addition is no
+// answer to it: neither that the connection follows too many counters, nor that the counter
+// cannot be read.
+func TestAnAdditionHasOneVerdict(t *testing.T) {
+	var fails atomic.Bool
+	fails.Store(true)
+	var reads atomic.Int64
+	f := start(t, func(cfg *Config, _ *Deps, b *fakeBackend) {
+		cfg.MaxCounters = 1
+		b.onSnapshot = func(context.Context) error {
+			if reads.Add(1) > 1 && fails.Load() {
+				return partitions.ErrUnavailable
+			}
+			return nil
+		}
+	})
+	c := f.dial()
+	one := 1.0
+	add := func(name, id string) {
+		c.send(&protocol.CounterSync{Name: name, Add: &one, RequestID: id})
+		require.Equal(t, id, expect[*protocol.CounterResponse](c).RequestID)
+		c.silent()
+	}
+	add("a", "1")
+	fails.Store(false)
+	add("b", "2")
+}
+
+// TestWhoFollowsACounterIsShownWhatItMissed holds that a change between the answer and the
+// beginning of the feed is shown.
+func TestWhoFollowsACounterIsShownWhatItMissed(t *testing.T) {
+	f := start(t)
+	b := f.dial()
+	b.send(counterSync("b", 1))
+	expect[*protocol.CounterUpdate](b)
+	conn := f.all()[0]
+	stale := protocol.CounterState{Positive: map[string]float64{}, Negative: map[string]float64{}}
+	require.True(t, f.reserveCounter(conn, "likes"))
+	f.follow(conn, "likes", &stale)
+	require.InDelta(t, 1.0, expect[*protocol.CounterUpdate](b).State.Positive["b"], 0)
+	a := f.dial()
+	a.send(&protocol.CounterRequest{Name: "likes"})
+	require.InDelta(t, 1.0, expect[*protocol.CounterResponse](a).State.Positive["b"], 0)
+	a.silent()
+	b.silent()
+}
+
+func TestARefusedAdditionIsNamed(t *testing.T) {
+	f := start(t)
+	c := f.dial()
+	huge := math.Inf(1)
+	c.send(&protocol.CounterSync{Name: "stock", Add: &huge, RequestID: "add-1"})
+	refusal := expect[*protocol.ErrorMessage](c)
+	require.Equal(t, protocol.CodeMalformed, refusal.Code)
+	named, _, err := msgp.ReadMapStrIntfBytes(refusal.Details, nil)
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"type": "COUNTER_SYNC", "name": "stock", "requestId": "add-1"}, named)
 }
 
 func TestBadCountersAreRefused(t *testing.T) {
@@ -128,9 +208,9 @@ func TestBadCountersAreRefused(t *testing.T) {
 		expect[*protocol.CounterResponse](c)
 	}
 	c.send(&protocol.CounterRequest{Name: "c"})
-	expect[*protocol.CounterResponse](c)
 	require.Equal(t, protocol.CodeOverloaded, expect[*protocol.ErrorMessage](c).Code, "no more of them are followed")
-	f.backend.onSnapshot = func(context.Context) error { return partitions.ErrIncomplete }
+	c.silent()
+	f.backend.onSnapshot = func(context.Context) error { return partitions.ErrUnavailable }
 	c.send(&protocol.CounterRequest{Name: "a"})
 	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
 }

@@ -20,9 +20,18 @@ func failure(code protocol.Code, text string) *protocol.ErrorMessage {
 func failureOf(m protocol.Message, code protocol.Code, text string) *protocol.ErrorMessage {
 	e := failure(code, text)
 	if req, ok := m.(protocol.Request); ok {
-		e.Details = details(m.Kind(), req.Correlation())
+		e.Details = details(m.Kind(), req.Correlation(), requestID(m))
 	}
 	return e
+}
+
+// requestID is the id of one addition to a counter, which the counter's name alone does
+// not tell from others; "" for everything else.
+func requestID(m protocol.Message) string {
+	if add, ok := m.(*protocol.CounterSync); ok {
+		return add.RequestID
+	}
+	return ""
 }
 
 // decodeFailure is the ERROR about a frame that cannot be understood.
@@ -32,28 +41,26 @@ func decodeFailure(err error) *protocol.ErrorMessage {
 	if errors.As(err, &decode) {
 		e.Code = decode.Code()
 		if decode.Kind != protocol.KindInvalid {
-			e.Details = details(decode.Kind, decode.Correlation)
+			e.Details = details(decode.Kind, decode.Correlation, "")
 		}
 	}
 	return e
 }
 
 // details is the map {"type": kind} with the correlation id under the name that it
-// has in the messages of that kind. An id that is not text names nothing.
-func details(kind protocol.Kind, correlation string) msgp.Raw {
-	if !utf8.ValidString(correlation) {
-		correlation = ""
+// has in the messages of that kind, and with requestID. An id that is empty or not text
+// names nothing.
+func details(kind protocol.Kind, correlation, requestID string) msgp.Raw {
+	fields := []struct{ name, text string }{{"type", kind.String()}}
+	if correlation != "" && utf8.ValidString(correlation) {
+		fields = append(fields, struct{ name, text string }{correlationName(kind), correlation})
 	}
-	n := uint32(1)
-	if correlation != "" {
-		n++
+	if requestID != "" && utf8.ValidString(requestID) {
+		fields = append(fields, struct{ name, text string }{"requestId", requestID})
 	}
-	b := msgp.AppendMapHeader(nil, n)
-	b = msgp.AppendString(b, "type")
-	b = msgp.AppendString(b, kind.String())
-	if correlation != "" {
-		b = msgp.AppendString(b, correlationName(kind))
-		b = msgp.AppendString(b, correlation)
+	b := msgp.AppendMapHeader(nil, uint32(len(fields)))
+	for _, f := range fields {
+		b = msgp.AppendString(msgp.AppendString(b, f.name), f.text)
 	}
 	return msgp.Raw(b)
 }

@@ -2,11 +2,13 @@ package ws
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/auth"
 	"github.com/quorate/quorate/transport/device"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // authState is who is at the other end of a connection, and until when. For the
@@ -17,6 +19,8 @@ type authState struct {
 	// client names the device in dedup keys: the device token that it presented or was
 	// given, within its subject; the connection before that.
 	client string
+	// caller is who policies judge; nil is a client without a token.
+	caller atomic.Pointer[policy.Caller]
 	// acked and greeted: AUTH and DEVICE_HELLO are answered once.
 	acked, greeted bool
 
@@ -65,6 +69,10 @@ func (c *conn) authenticate(v Verifier, m *protocol.Auth) {
 	}
 	c.srv.metrics.auth("accepted")
 	c.auth.subject = p.ID
+	c.auth.caller.Store(&policy.Caller{ID: p.ID, Roles: p.Roles, Admin: p.Admin})
+	if c.srv.cutIfRevoked(c) {
+		return // between the verification and the moment from which Cut finds the connection
+	}
 	c.expireAt(p.ValidUntil)
 	c.ackAuth(p, m.DeviceToken)
 	c.live.Store(true)
@@ -81,15 +89,17 @@ func (c *conn) ackAuth(p auth.Principal, deviceToken string) {
 	})
 }
 
-// renew extends the life of the connection by a fresh token of the same subject.
+// renew extends the life of the connection by a fresh token of the same subject, whose
+// roles count from now on.
 func (c *conn) renew(v Verifier, token string) {
 	p, err := v.Verify(token)
 	switch {
 	case err != nil:
 		c.srv.log.Debug("renewal refused", "conn", c.id, "err", err)
-	case p.ID != c.auth.subject:
+	case p.ID != c.auth.subject || p.Admin != c.caller().Admin:
 		c.srv.log.Info("renewal by another subject ignored", "conn", c.id)
 	default:
+		c.auth.caller.Store(&policy.Caller{ID: p.ID, Roles: p.Roles, Admin: p.Admin})
 		c.expireAt(p.ValidUntil)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -331,6 +334,11 @@ func TestMetricsAreCompleteFromTheStart(t *testing.T) {
 	} {
 		require.Positive(t, names[name], name)
 	}
+	before := testutil.CollectAndCount(f.Server.metrics.limits)
+	for _, limit := range countedLimits(t) {
+		f.Server.metrics.limits.WithLabelValues(limit)
+		require.Equal(t, before, testutil.CollectAndCount(f.Server.metrics.limits), "limit %s is not shown from the start", limit)
+	}
 	c := f.dial()
 	c.send(batch(put("1", "m", "a", 1), put("2", "", "b", 1)))
 	expect[*protocol.OpRejected](c)
@@ -341,4 +349,19 @@ func TestMetricsAreCompleteFromTheStart(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(f.Server.metrics.operationsTotal.WithLabelValues(serviceWrite, "refused")))
 	require.Equal(t, 1.0, testutil.ToFloat64(f.Server.metrics.in[protocol.KindOpBatch]))
 	require.Equal(t, 1.0, testutil.ToFloat64(f.Server.metrics.out[protocol.KindOpAck]))
+}
+
+// countedLimits are the labels with which the package counts refusals.
+func countedLimits(t *testing.T) (list []string) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`metrics\.limit\("(\w+)"\)`).FindAllSubmatch(source, -1) {
+			list = append(list, string(found[1]))
+		}
+	}
+	require.Greater(t, len(list), 15)
+	return list
 }

@@ -330,7 +330,7 @@ func TestOriginRule(t *testing.T) {
 		for _, o := range c.origins {
 			r.Header.Add("Origin", o)
 		}
-		require.Equal(t, c.want, originAllowed(r, c.list), "host %s origin %q", c.host, c.origins)
+		require.Equal(t, c.want, OriginAllowed(r, c.list), "host %s origin %q", c.host, c.origins)
 	}
 }
 

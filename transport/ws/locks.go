@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 // without a lease.
 const lockPatience = 5 * time.Second
 
+// maxLease is the longest lease that a client can ask for. A hold that is to last longer is
+// renewed, or asked for without a lease, and ends with its connection.
+const maxLease = 24 * time.Hour
+
 // leaveTime is how long the end of a connection waits for the end of its locks.
 const leaveTime = 5 * time.Second
 
@@ -28,12 +33,17 @@ func (c *conn) receiveLockRequest(m *protocol.LockRequest) {
 		c.reply(&protocol.LockReleased{Name: m.Name, Reason: r.Reason})
 		return
 	}
-	c.inTurn(&c.locks, m, m.Name, c.srv.cfg.MaxRequests, func(leave func()) {
+	// The client counts from when it sent the request, whatever that waits for here.
+	asked, purpose := time.Now(), asking
+	if m.FencingToken != nil {
+		purpose = keeping
+	}
+	c.inTurn(&c.locks, m, m.Name, purpose, func(leave func()) {
 		started := time.Now()
 		outcome := "ok"
 		if m.FencingToken != nil {
 			c.renewLock(m)
-		} else if err := c.acquireLock(m, leave); err != nil {
+		} else if err := c.acquireLock(m, asked, leave); err != nil {
 			outcome = "refused"
 		}
 		c.srv.metrics.operations(serviceLock, outcome, 1, time.Since(started))
@@ -47,6 +57,8 @@ func checkLockRequest(m *protocol.LockRequest) judge.Refusal {
 	switch {
 	case m.TTLMillis != nil && *m.TTLMillis <= 0:
 		return judge.Refusal{Code: protocol.CodeMalformed, Reason: "ttl is not above 0"}
+	case m.TTLMillis != nil && *m.TTLMillis > maxLease.Milliseconds():
+		return judge.Refusal{Code: protocol.CodeMalformed, Reason: fmt.Sprintf("ttl is above %d", maxLease.Milliseconds())}
 	case m.WaitMillis != nil && *m.WaitMillis < 0:
 		return judge.Refusal{Code: protocol.CodeMalformed, Reason: "waitMs is below 0"}
 	case m.FencingToken != nil && m.TTLMillis == nil:
@@ -56,8 +68,8 @@ func checkLockRequest(m *protocol.LockRequest) judge.Refusal {
 	}
 }
 
-func (c *conn) acquireLock(m *protocol.LockRequest, decided func()) error {
-	ask := locks.Ask{Name: m.Name, Patience: patienceOf(m), Decided: decided}
+func (c *conn) acquireLock(m *protocol.LockRequest, asked time.Time, decided func()) error {
+	ask := locks.Ask{Name: m.Name, Asked: asked, Patience: patienceOf(m), Timeout: c.srv.cfg.OperationTimeout, Decided: decided}
 	if m.TTLMillis != nil {
 		ask.TTLMillis = *m.TTLMillis
 	}
@@ -65,19 +77,35 @@ func (c *conn) acquireLock(m *protocol.LockRequest, decided func()) error {
 	switch {
 	case err == nil:
 		c.reply(&protocol.LockGranted{RequestID: m.RequestID, Name: m.Name, FencingToken: token})
-	case errors.Is(err, locks.ErrFull):
-		c.reply(failureOf(m, protocol.CodeOverloaded, err.Error()))
-		fallthrough
 	default:
+		if errors.Is(err, locks.ErrFull) {
+			c.srv.metrics.limit("locks")
+		}
+		if code := lockCode(err); code != 0 {
+			c.reply(failureOf(m, code, lockReason(err)))
+		}
 		c.srv.log.Debug("lock was not granted", "conn", c.id, "lock", m.Name, "err", err)
 		c.reply(&protocol.LockReleased{Name: m.Name, Reason: lockReason(err)})
 	}
 	return err
 }
 
+// lockCode is that of the ERROR about a request that was not granted, zero if the lock was
+// in other hands.
+func lockCode(err error) protocol.Code {
+	switch {
+	case errors.Is(err, locks.ErrFull):
+		return protocol.CodeOverloaded
+	case errors.Is(err, locks.ErrNotGranted), errors.Is(err, locks.ErrEnded):
+		return 0
+	default:
+		return protocol.CodeUnavailable
+	}
+}
+
 // lockReason is what clients are told about a request that was not granted.
 func lockReason(err error) string {
-	for _, known := range []error{locks.ErrNotGranted, locks.ErrEnded, locks.ErrFull, locks.ErrNoCluster, partitions.ErrUnavailable} {
+	for _, known := range []error{locks.ErrNotGranted, locks.ErrUnreachable, locks.ErrEnded, locks.ErrFull, locks.ErrNoCluster, partitions.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -85,7 +113,8 @@ func lockReason(err error) string {
 	return "the request for the lock failed"
 }
 
-// patienceOf is how long the client waits for an answer.
+// patienceOf is how long the client waits for an answer, zero if it does not wait for the
+// holder of the lock.
 func patienceOf(m *protocol.LockRequest) time.Duration {
 	const most = int64(math.MaxInt64 / 2 / time.Millisecond)
 	switch {
@@ -121,7 +150,7 @@ func (c *conn) receiveLockRelease(m *protocol.LockRelease) {
 		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: r.Reason})
 		return
 	}
-	c.inTurn(&c.locks, m, m.Name, c.srv.cfg.MaxRequests, func(leave func()) {
+	c.inTurn(&c.locks, m, m.Name, keeping, func(leave func()) {
 		started := time.Now()
 		ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
 		defer cancel()

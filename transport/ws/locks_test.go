@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/stretchr/testify/require"
@@ -48,10 +49,18 @@ func (b *fakeBackend) locker(s *partitions.Session) *locks.Session {
 }
 
 func (b *fakeBackend) AcquireLock(ctx context.Context, s *partitions.Session, ask locks.Ask) (uint64, error) {
+	if b.onAcquire != nil {
+		if err := b.onAcquire(); err != nil {
+			return 0, err
+		}
+	}
 	return b.locks.Acquire(ctx, b.locker(s), ask)
 }
 
 func (b *fakeBackend) ReleaseLock(ctx context.Context, s *partitions.Session, name string, token uint64) (bool, string, error) {
+	if b.onRelease != nil {
+		b.onRelease()
+	}
 	return b.locks.Release(ctx, b.locker(s), name, token)
 }
 
@@ -111,6 +120,36 @@ func TestARequestBehindAReleaseGetsANewToken(t *testing.T) {
 	}
 }
 
+// TestNoGrantComesAfterItsClientHasGivenUp holds that the patience of a client begins with
+// its request, and not when a release before it has ended.
+func TestNoGrantComesAfterItsClientHasGivenUp(t *testing.T) {
+	going := make(chan struct{})
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) { b.onRelease = func() { <-going } })
+	c := f.dial()
+	c.send(lockRequest("1"))
+	token := expect[*protocol.LockGranted](c).FencingToken
+	wait := int64(1)
+	late := lockRequest("late")
+	late.WaitMillis = &wait
+	c.send(release("r", token))
+	c.send(late)
+	c.silent()
+	received := time.Now()
+	eventually(t, func() bool { return time.Since(received) > time.Millisecond }, "patience is over")
+	close(going)
+	require.True(t, expect[*protocol.LockReleased](c).Success)
+	require.Equal(t, &protocol.LockReleased{Name: "jobs/nightly", Reason: "the lock was not granted in time"}, expect[*protocol.LockReleased](c))
+	require.Nil(t, f.backend.machine.Lock("jobs/nightly"))
+}
+
+func TestALockThatCannotBeReachedIsUnavailable(t *testing.T) {
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) { b.onAcquire = func() error { return locks.ErrUnreachable } })
+	c := f.dial()
+	c.send(lockRequest("1"))
+	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
+	require.Equal(t, &protocol.LockReleased{Name: "jobs/nightly", Reason: locks.ErrUnreachable.Error()}, expect[*protocol.LockReleased](c))
+}
+
 // TestNobodyTakesADenialForAGrant holds that no LOCK_RELEASED ever has the id of a request:
 // clients would take it for a grant.
 func TestNobodyTakesADenialForAGrant(t *testing.T) {
@@ -118,7 +157,7 @@ func TestNobodyTakesADenialForAGrant(t *testing.T) {
 	a, b := f.dial(), f.dial()
 	a.send(lockRequest("a"))
 	expect[*protocol.LockGranted](a)
-	wait, zero := int64(600), int64(0)
+	wait, zero, day, beyond := int64(600), int64(0), maxLease.Milliseconds(), maxLease.Milliseconds()+1
 	impatient := lockRequest("b")
 	impatient.WaitMillis = &wait
 	b.send(impatient)
@@ -127,7 +166,8 @@ func TestNobodyTakesADenialForAGrant(t *testing.T) {
 
 	for _, bad := range []*protocol.LockRequest{
 		{RequestID: "x", Name: ""}, {RequestID: "x", Name: "no spaces"}, {RequestID: "x", Name: "l", TTLMillis: &zero},
-		{RequestID: "x", Name: "l", FencingToken: new(uint64)},
+		{RequestID: "x", Name: "l", FencingToken: new(uint64)}, {RequestID: "x", Name: "l", TTLMillis: &beyond},
+		{RequestID: "x", Name: "l", TTLMillis: &beyond, FencingToken: new(uint64)},
 	} {
 		b.send(bad)
 		require.Equal(t, protocol.CodeMalformed, expect[*protocol.ErrorMessage](b).Code)
@@ -135,6 +175,8 @@ func TestNobodyTakesADenialForAGrant(t *testing.T) {
 	}
 	b.send(&protocol.LockRelease{RequestID: "r", Name: "no spaces", FencingToken: 1})
 	require.False(t, expect[*protocol.LockReleased](b).Success)
+	b.send(&protocol.LockRequest{RequestID: "x", Name: "l", TTLMillis: &day})
+	expect[*protocol.LockGranted](b)
 }
 
 func TestLeasesAreRenewedByToken(t *testing.T) {
@@ -165,4 +207,29 @@ func TestRequestsForLocksAreBounded(t *testing.T) {
 	}
 	require.Equal(t, protocol.CodeOverloaded, expect[*protocol.ErrorMessage](b).Code)
 	b.silent()
+}
+
+// TestRequestsThatWaitDoNotStandInTheWayOfAHolder holds that a connection can keep and
+// release what it holds, however many of its requests wait for other locks.
+func TestRequestsThatWaitDoNotStandInTheWayOfAHolder(t *testing.T) {
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxRequests = 2 })
+	a, b := f.dial(), f.dial()
+	a.send(lockRequest("a"))
+	expect[*protocol.LockGranted](a)
+	ttl := int64(60_000)
+	b.send(&protocol.LockRequest{RequestID: "own", Name: "own", TTLMillis: &ttl})
+	token := expect[*protocol.LockGranted](b).FencingToken
+	for range 3 {
+		b.send(lockRequest("b"))
+	}
+	renewal := &protocol.LockRequest{RequestID: "renew", Name: "own", TTLMillis: &ttl, FencingToken: &token}
+	b.send(renewal)
+	m := b.next()
+	for refusal, is := m.(*protocol.ErrorMessage); is; refusal, is = m.(*protocol.ErrorMessage) {
+		require.NotEqual(t, failureOf(renewal, refusal.Code, refusal.Message), refusal) // others may be too many
+		m = b.next()
+	}
+	require.Equal(t, "renew", m.(*protocol.LockGranted).RequestID)
+	b.send(&protocol.LockRelease{RequestID: "release", Name: "own", FencingToken: token})
+	require.True(t, expect[*protocol.LockReleased](b).Success)
 }

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,8 +31,11 @@ type metrics struct {
 	slowConsumers     prometheus.Counter
 	auths             *prometheus.CounterVec
 	limits            *prometheus.CounterVec
+	errors            *prometheus.CounterVec
 	operationsTotal   *prometheus.CounterVec
 	duration          *prometheus.HistogramVec
+	// all counts the operations of all services.
+	all atomic.Int64
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
@@ -41,6 +45,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	}
 	gauge("service_active_connections", "Open client connections.", s.Connections)
 	gauge("service_operations_in_flight", "Writes and queries that wait for the cluster.", s.InFlight)
+	gauge("service_query_window_bytes", "What the windows of live queries keep of their rows.", func() int { return int(s.windowBytes.Load()) })
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -57,6 +62,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	m.auths = counter("service_auth_total", "Authentication attempts by result.", "method", "result")
 	m.limits = counter("service_ws_limits_total", "Frames and connections refused at a limit.", "limit")
 	m.operationsTotal = counter("service_operations_total", "Client operations by outcome.", "service", "outcome")
+	m.errors = counter("service_operation_errors_total", "Refusals and failures told to clients, by cause.", "error")
+	bounds := f.NewGaugeVec(prometheus.GaugeOpts{Name: "service_limit", Help: "Bounds in force that do not change at run time."}, []string{"limit"})
+	for name, value := range fixedLimits(s.cfg) {
+		bounds.WithLabelValues(name).Set(float64(value))
+	}
+	gauge("service_limit_concurrent_operations", "Writes and queries that may be under way.", func() int { return s.Limits().ConcurrentOperations })
+	gauge("service_limit_connections", "Connections that may be open.", func() int { return s.Limits().Connections })
+	gauge("service_limit_operations_per_second", "Sustained rate of one connection.", func() int { return s.Limits().OperationsPerSecond })
 	m.duration = f.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "service_operation_duration_seconds", Help: "Time from a frame's arrival to its answer.",
 		Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14),
@@ -70,9 +83,13 @@ func (m *metrics) zero() {
 	for _, result := range []string{"accepted", "refused"} {
 		m.auths.WithLabelValues("jwt", result)
 	}
-	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin", "syncs", "stale_push", "resync"} {
+	for _, limit := range []string{"rate", "overload", "queries", "connections", "address", "origin", "syncs", "stale_push", "resync", "topics", "publish", "message_lost", "forbidden", "revoked", "requests", "windows", "locks"} {
 		m.limits.WithLabelValues(limit)
 	}
+	for _, name := range errorNames {
+		m.errors.WithLabelValues(name)
+	}
+	m.errors.WithLabelValues(otherError)
 	outcomes := map[string][]string{
 		serviceWrite: {"ok", "refused", "unavailable", "unknown"},
 		serviceQuery: {"ok", "unavailable", "failed"},
@@ -120,11 +137,54 @@ func (m *metrics) closed(code protocol.CloseCode) { m.closes[code].Inc() }
 func (m *metrics) auth(result string)             { m.auths.WithLabelValues("jwt", result).Inc() }
 func (m *metrics) limit(name string)              { m.limits.WithLabelValues(name).Inc() }
 
+// errorNames name the codes that clients are told, and otherError every other.
+var errorNames = map[protocol.Code]string{
+	protocol.CodeMalformed: "malformed", protocol.CodeForbidden: "forbidden", protocol.CodeStale: "stale", protocol.CodeTooLarge: "too_large",
+	protocol.CodeOverloaded: "overloaded", protocol.CodeInternal: "internal", protocol.CodeNotImplemented: "not_implemented", protocol.CodeUnavailable: "unavailable",
+}
+
+const otherError = "other"
+
+// failed counts an answer that is a refusal or a failure.
+func (m *metrics) failed(answer protocol.Message) {
+	code := protocol.Code(0)
+	switch answer := answer.(type) {
+	case *protocol.ErrorMessage:
+		code = answer.Code
+	case *protocol.OpRejected:
+		code = answer.Code
+	default:
+		return
+	}
+	name, known := errorNames[code]
+	if !known {
+		name = otherError
+	}
+	m.errors.WithLabelValues(name).Inc()
+}
+
+// fixedLimits are the bounds that do not change while the server runs.
+func fixedLimits(c Config) map[string]int64 {
+	return map[string]int64{
+		"frame_bytes": protocol.MaxFrame, "frame_bytes_before_auth": int64(c.AuthFrameBytes), "batch_items": protocol.MaxBatchItems,
+		"value_bytes": int64(c.MaxValueBytes), "connections_per_address": int64(c.MaxConnectionsPerAddress), "in_flight_bytes": c.MaxInFlightBytes,
+		"frames_in_flight_per_connection": int64(c.Connection.InFlight), "queries_per_connection": int64(c.MaxQueries),
+		"topics_per_connection": int64(c.MaxTopics), "counters_per_connection": int64(c.MaxCounters), "outbound_frames": int64(c.Connection.OutboundCapacity),
+		"rows_per_response": int64(c.MaxRows), "rate_burst": int64(c.RateBurst),
+		"nesting": int64(protocol.MaxDepth), "syncs_per_connection": int64(c.MaxSyncRequests), "sync_maps_per_connection": int64(c.MaxSyncMaps),
+		"requests_per_connection": int64(c.MaxRequests), "lock_lease_ms": maxLease.Milliseconds(), "auth_timeout_ms": c.AuthTimeout.Milliseconds(),
+		"idle_timeout_ms": c.Connection.IdleTimeout.Milliseconds(), "send_timeout_ms": c.Connection.SendTimeout.Milliseconds(),
+		"operation_timeout_ms": c.OperationTimeout.Milliseconds(), "write_buffer_bytes": int64(c.Connection.WriteBufferSize),
+		"write_buffer_bytes_most": int64(c.Connection.MaxWriteBufferSize), "query_window_bytes": c.MaxWindowBytes,
+	}
+}
+
 // operations counts n operations of a service that ended alike after took.
 func (m *metrics) operations(service, outcome string, n int, took time.Duration) {
 	if n == 0 {
 		return
 	}
+	m.all.Add(int64(n))
 	m.operationsTotal.WithLabelValues(service, outcome).Add(float64(n))
 	if took > 0 {
 		m.duration.WithLabelValues(service).Observe(took.Seconds())

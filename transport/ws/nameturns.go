@@ -11,21 +11,31 @@ import (
 // ends. The zero value is ready.
 type nameTurns struct {
 	// mu protects the fields below. last is the newest turn of each name in use, and
-	// waiting the number of messages that are not answered.
+	// waiting the number of messages for each purpose that are not answered.
 	mu      sync.Mutex
 	last    map[string]chan struct{}
-	waiting int
+	waiting [2]int
 }
 
+// purpose is how messages are counted.
+type purpose int
+
+const (
+	// asking: what it asks for may be long in coming.
+	asking purpose = iota
+	// keeping: it ends or prolongs a hold, which others, and requests before it, wait for.
+	keeping
+)
+
 // enter takes a turn: the caller begins when before is closed, and calls leave when the
-// next one may. It returns false beyond limit messages.
-func (t *nameTurns) enter(name string, limit int) (before <-chan struct{}, leave func(), ok bool) {
+// next one may. It returns false beyond limit messages of the purpose.
+func (t *nameTurns) enter(name string, p purpose, limit int) (before <-chan struct{}, leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.waiting >= limit {
+	if t.waiting[p] >= limit {
 		return nil, nil, false
 	}
-	t.waiting++
+	t.waiting[p]++
 	if t.last == nil {
 		t.last = map[string]chan struct{}{}
 	}
@@ -43,16 +53,16 @@ func (t *nameTurns) enter(name string, limit int) (before <-chan struct{}, leave
 }
 
 // answered ends the count of a message.
-func (t *nameTurns) answered() {
+func (t *nameTurns) answered(p purpose) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting--
+	t.waiting[p]--
 }
 
 // inTurn runs task beside the reader when what the connection did before with the name is
 // in the log. task calls leave when that is true of its own doing; its end counts, too.
-func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, limit int, task func(leave func())) {
-	before, leave, ok := t.enter(name, limit)
+func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, p purpose, task func(leave func())) {
+	before, leave, ok := t.enter(name, p, c.srv.cfg.MaxRequests)
 	if !ok {
 		c.srv.metrics.limit("requests")
 		c.reply(failureOf(m, protocol.CodeOverloaded, "too many requests at once"))
@@ -61,7 +71,7 @@ func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, limit int, 
 	c.tasks.Add(1)
 	c.srv.workers.Go(func() {
 		defer c.tasks.Done()
-		defer t.answered()
+		defer t.answered(p)
 		leave := sync.OnceFunc(leave)
 		defer leave()
 		await(before)

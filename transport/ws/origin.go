@@ -39,11 +39,11 @@ func canonicalHost(host, scheme string) string {
 	return host
 }
 
-// originAllowed decides whether the page that sent r may connect. A request
+// OriginAllowed decides whether the page that sent r may connect. A request
 // without Origin does not come from a page. Browsers do not apply their
 // same-origin rule to WebSocket, so this is what keeps a foreign page from using
 // the server with its visitor's network.
-func originAllowed(r *http.Request, allowed []string) bool {
+func OriginAllowed(r *http.Request, allowed []string) bool {
 	headers := r.Header.Values("Origin")
 	if len(headers) == 0 {
 		return true

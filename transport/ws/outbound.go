@@ -9,13 +9,28 @@ import (
 	"github.com/quorate/quorate/protocol"
 )
 
-// item is one thing to send: an encoded frame, or a change event that the writer
-// encodes for the query that it belongs to.
+// item is one thing to send: an encoded frame, or something that the writer turns into
+// frames for the query that it belongs to: a change event, which own says the client made
+// itself, or the rows for a view that is to be filled. A view is what the client of the
+// query holds from here on.
 type item struct {
 	kind  protocol.Kind
 	frame []byte
-	query *query
-	event *partitions.Event
+
+	query  *query
+	event  *partitions.Event
+	own    bool
+	answer *partitions.Answer
+	filled *partitions.View
+	view   *partitions.View
+}
+
+// size is how many bytes an item counts for.
+func (it *item) size() int {
+	if it.answer != nil {
+		return it.answer.Size()
+	}
+	return len(it.frame)
 }
 
 const (
@@ -26,7 +41,7 @@ const (
 )
 
 // outbound is the queue of what a connection has to send, in order. It is bounded
-// in frames, bytes and events; see ConnectionConfig. An item counts until it is
+// in frames, bytes, events and messages of topics; see ConnectionConfig. An item counts until it is
 // written. The goroutine that writes exists only while there is something to do.
 type outbound struct {
 	cfg  ConnectionConfig
@@ -39,6 +54,9 @@ type outbound struct {
 	frames int
 	bytes  int
 	events int
+	// messages and messageBytes count the messages of topics, which are in no other count.
+	messages     int
+	messageBytes int
 	// space is closed when items were written; nil while nobody waits for that.
 	space chan struct{}
 	// writing says that the writer exists; idle, if set, is closed when it ends.
@@ -57,9 +75,14 @@ func newOutbound(cfg ConnectionConfig, send func([]item) error) *outbound {
 // put queues an answer. It waits up to SendTimeout for room and returns errSlow if
 // there was none, errClosed if the connection takes no more.
 func (o *outbound) put(kind protocol.Kind, frame []byte) error {
+	return o.putItem(item{kind: kind, frame: frame})
+}
+
+// putItem is put for an item that is not an event.
+func (o *outbound) putItem(it item) error {
 	var timeout <-chan time.Time
 	for {
-		wait, err := o.offer(kind, frame)
+		wait, err := o.offer(it)
 		if wait == nil {
 			return err
 		}
@@ -128,20 +151,29 @@ func (o *outbound) emptied(ctx context.Context) bool {
 
 // offer queues an answer if there is room; otherwise it returns a channel that is
 // closed when there may be.
-func (o *outbound) offer(kind protocol.Kind, frame []byte) (wait <-chan struct{}, err error) {
+func (o *outbound) offer(it item) (wait <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.refusing {
 		return nil, errClosed
 	}
-	if o.fullLocked(len(frame)) {
+	if o.fullLocked(it.size()) {
 		if o.space == nil {
 			o.space = make(chan struct{})
 		}
 		return o.space, nil
 	}
-	o.appendLocked(item{kind: kind, frame: frame})
+	o.appendLocked(it)
 	return nil, nil
+}
+
+// control queues an item that holds no bytes and always fits.
+func (o *outbound) control(it item) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.refusing {
+		o.appendLocked(it)
+	}
 }
 
 // push queues a frame that nobody asked for. It does not wait: without room it
@@ -160,7 +192,7 @@ func (o *outbound) push(kind protocol.Kind, frame []byte) error {
 }
 
 // event queues a change event without waiting: without room it returns errSlow.
-func (o *outbound) event(q *query, e *partitions.Event) error {
+func (o *outbound) event(it item) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -169,7 +201,22 @@ func (o *outbound) event(q *query, e *partitions.Event) error {
 	case o.events >= o.cfg.EventCapacity:
 		return errSlow
 	}
-	o.appendLocked(item{query: q, event: e})
+	o.appendLocked(it)
+	return nil
+}
+
+// message queues the message of a topic without waiting: without room it returns errSlow.
+// A batch of them arrives at once, so they do not share the room of answers.
+func (o *outbound) message(frame []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.refusing:
+		return errClosed
+	case o.messages >= o.cfg.EventCapacity, o.messages > 0 && o.messageBytes+len(frame) > o.cfg.OutboundBytes:
+		return errSlow
+	}
+	o.appendLocked(item{kind: protocol.KindTopicMessage, frame: frame})
 	return nil
 }
 
@@ -187,12 +234,16 @@ func (o *outbound) appendLocked(it item) {
 }
 
 func (o *outbound) countLocked(it *item, n int) {
-	if it.event != nil {
+	switch {
+	case it.event != nil:
 		o.events += n
-		return
+	case it.kind == protocol.KindTopicMessage:
+		o.messages += n
+		o.messageBytes += n * len(it.frame)
+	default:
+		o.frames += n
+		o.bytes += n * it.size()
 	}
-	o.frames += n
-	o.bytes += n * len(it.frame)
 }
 
 // run writes until nothing waits. finish waits for its end.

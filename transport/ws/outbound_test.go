@@ -64,16 +64,23 @@ func TestQueueBoundsFramesBytesAndEvents(t *testing.T) {
 	require.ErrorIs(t, o.push(protocol.KindPong, []byte("x")), errSlow)
 	require.ErrorIs(t, o.put(protocol.KindPong, []byte("x")), errSlow, "after the send timeout")
 	for range 6 {
-		require.NoError(t, o.event(nil, &partitions.Event{}), "events have their own bound")
+		require.NoError(t, o.event(item{event: &partitions.Event{}}), "events have their own bound")
 	}
-	require.ErrorIs(t, o.event(nil, &partitions.Event{}), errSlow)
+	require.ErrorIs(t, o.event(item{event: &partitions.Event{}}), errSlow)
+	for range 6 {
+		require.NoError(t, o.message([]byte("x")), "so have messages of topics")
+	}
+	require.ErrorIs(t, o.message([]byte("x")), errSlow)
 
 	bytes := newOutbound(smallQueue(), v.send)
 	require.NoError(t, bytes.push(protocol.KindPong, make([]byte, 500)), "one frame always fits")
 	require.ErrorIs(t, bytes.push(protocol.KindPong, make([]byte, 1)), errSlow)
+	require.NoError(t, bytes.message(make([]byte, 500)), "one message always fits")
+	require.ErrorIs(t, bytes.message(make([]byte, 1)), errSlow)
 	v.set(true, nil)
 	o.finish()
 	bytes.finish()
+	require.Zero(t, o.messages+o.messageBytes, "nothing is counted that is not there")
 }
 
 func TestPutWaitsForRoom(t *testing.T) {
@@ -119,7 +126,7 @@ func TestRefuseSendsWhatIsQueuedAbortDropsIt(t *testing.T) {
 		tc.end(o)
 		require.ErrorIs(t, o.push(protocol.KindPong, nil), errClosed, name)
 		require.ErrorIs(t, o.put(protocol.KindPong, nil), errClosed, name)
-		require.ErrorIs(t, o.event(nil, &partitions.Event{}), errClosed, name)
+		require.ErrorIs(t, o.event(item{event: &partitions.Event{}}), errClosed, name)
 		v.set(true, nil)
 		o.finish()
 		require.Equal(t, tc.sent, v.count(), name)

@@ -251,7 +251,6 @@ func TestFailedQueriesAreToldAndNeverAnsweredEmpty(t *testing.T) {
 		err  error
 		code protocol.Code
 	}{
-		{partitions.ErrIncomplete, protocol.CodeUnavailable},
 		{fmt.Errorf("%w: no leader", partitions.ErrUnavailable), protocol.CodeUnavailable},
 		{context.DeadlineExceeded, protocol.CodeUnavailable},
 		{fmt.Errorf("page 7 of /var/lib/x is damaged"), protocol.CodeInternal},
@@ -278,17 +277,9 @@ func detailsOf(t *testing.T, e *protocol.ErrorMessage) map[string]any {
 	return v
 }
 
-func TestQueriesThatAreNotPlainAreRefused(t *testing.T) {
+func TestQueriesThatCannotBeAreRefused(t *testing.T) {
 	f := start(t)
 	c := f.dial()
-	limit := msgp.AppendInt(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "limit"), 5)
-	for name, m := range map[string]*protocol.QuerySub{
-		"limit":  {QueryID: "q", MapName: "m", Query: limit},
-		"fields": {QueryID: "q", MapName: "m", Fields: []string{"a"}},
-	} {
-		c.send(m)
-		require.Equal(t, protocol.CodeNotImplemented, expect[*protocol.ErrorMessage](c).Code, name)
-	}
 	for mapName, code := range map[string]protocol.Code{"$sys/members": 403, "__Service_x": 403, "": 400, "a\x00": 400} {
 		c.send(querySub("q", mapName))
 		require.Equal(t, code, expect[*protocol.ErrorMessage](c).Code, mapName)
@@ -374,9 +365,9 @@ type countingSink struct {
 	events *atomic.Int32
 }
 
-func (s countingSink) Event(e *partitions.Event) bool {
+func (s countingSink) Event(e *partitions.Event, own bool) bool {
 	s.events.Add(1)
-	return s.Sink.Event(e)
+	return s.Sink.Event(e, own)
 }
 
 func TestSubscriptionsEndWithTheirConnection(t *testing.T) {

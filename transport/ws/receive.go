@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/judge"
 )
@@ -64,6 +66,9 @@ func (c *conn) allow(cost int) bool {
 	if c.limiter == nil || cost <= 0 {
 		return true
 	}
+	if now := rate.Limit(c.srv.changing.Load().OperationsPerSecond); c.limiter.Limit() != now {
+		c.limiter.SetLimit(now)
+	}
 	return c.limiter.AllowN(time.Now(), min(cost, c.srv.cfg.RateBurst))
 }
 
@@ -87,6 +92,10 @@ func cost(m protocol.Message) int {
 func (c *conn) dispatch(m protocol.Message, env envelope) {
 	if !c.allow(cost(m) - env.paid) {
 		c.limited(m)
+		return
+	}
+	if r := c.forbidden(m); r.Refused() {
+		c.refuseForbidden(m, r)
 		return
 	}
 	switch m := m.(type) {

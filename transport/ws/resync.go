@@ -7,6 +7,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // resyncPause is how long a client must keep up after it was told anew what it had
@@ -70,60 +71,83 @@ func (s *queries) mayResync() bool {
 	return since < time.Second
 }
 
+// startAnew counts the times that q was shown anew. Only the latest of them counts: the
+// subscription of an earlier one may have lost changes itself.
+func (s *queries) startAnew(q *query) (round int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.anew++
+	return q.anew
+}
+
 // showAnew subscribes q anew and shows what it stands for.
 func (c *conn) showAnew(q *query) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
 	defer cancel()
-	sub, err := c.backend.Subscribe(ctx, c.session, q.mapName, q)
+	round := c.queries.startAnew(q)
+	done, err := c.takeTurn(ctx)
 	if err != nil {
 		return err
 	}
-	answers, err := c.present(ctx, q, sub)
-	if err != nil || !c.queries.renew(q, sub, answers) {
+	defer done()
+	sub, err := c.subscribe(ctx, q)
+	if err != nil {
+		return err
+	}
+	answers, view, err := c.present(ctx, q, sub)
+	done()
+	if err != nil || !c.queries.renew(q, round, sub, answers, view) {
 		sub.Close()
 	}
 	return err
 }
 
-// present is what the client of q is shown in place of changes.
-func (c *conn) present(ctx context.Context, q *query, sub *partitions.Subscription) (answers []protocol.Message, err error) {
+// present is what the client of q is shown in place of changes, and what it holds then.
+// A query that carries SERVER_EVENT for some records only is complete with its rows.
+func (c *conn) present(ctx context.Context, q *query, sub *partitions.Subscription) (answers []protocol.Message, view *partitions.View, err error) {
+	if !q.gone.Load() && c.permission().Access.Scope(policy.Read, onMap(q.mapName)) == policy.Denied {
+		return nil, nil, errForbidden
+	}
 	if !q.gone.Load() {
-		resp, err := c.snapshot(ctx, q, sub)
-		if err != nil {
-			return nil, err
+		var resp *protocol.QueryResp
+		if resp, view, err = c.snapshot(ctx, q, sub); err != nil {
+			return nil, nil, err
 		}
 		answers = append(answers, resp)
 	}
-	if !q.events {
-		return answers, nil
+	if !q.events || q.narrow() {
+		return answers, view, nil
 	}
 	records, err := c.backend.Tree(ctx, c.session, q.mapName, merkle.Records)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sets, err := c.backend.Tree(ctx, c.session, q.mapName, merkle.Sets)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now := c.backend.Now()
 	return append(answers,
 		&protocol.SyncRespRoot{MapName: q.mapName, RootHash: records.Root(), Timestamp: now},
 		&protocol.ORMapSyncRespRoot{MapName: q.mapName, RootHash: sets.Root(), Timestamp: now},
-	), nil
+	), view, nil
 }
 
 // renew gives q a new subscription, whose changes follow answers. It reports whether q
-// still wants one.
-func (s *queries) renew(q *query, sub *partitions.Subscription, answers []protocol.Message) bool {
+// still wants this one.
+func (s *queries) renew(q *query, round int, sub *partitions.Subscription, answers []protocol.Message, view *partitions.View) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if on := s.maps[q.mapName]; s.closed || on == nil || q.gone.Load() && on.events != q {
+	if on := s.maps[q.mapName]; s.closed || q.anew != round || on == nil || q.gone.Load() && on.events != q {
 		return false
 	}
 	q.sub.Close()
 	q.sub = sub
 	for _, m := range answers {
 		q.conn.reply(m)
+	}
+	if view != nil {
+		q.conn.out.control(item{query: q, view: view})
 	}
 	sub.Release()
 	return true

@@ -18,8 +18,10 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/workers"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/transport/auth"
 	"github.com/quorate/quorate/transport/httperr"
 	"github.com/quorate/quorate/transport/judge"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // idleWorkers is how many goroutines wait for the next frame of writes.
@@ -38,6 +40,11 @@ type Server struct {
 	idBase  string
 	ids     atomic.Uint64
 
+	// changing is the limits that can be changed.
+	changing atomic.Pointer[Limits]
+	// revoked tells who is shut out, nil while nobody is.
+	revoked atomic.Pointer[func(auth.Principal) bool]
+
 	// base is the parent of all writes' contexts; it outlives their connections
 	// and ends with Close.
 	base   context.Context
@@ -49,6 +56,10 @@ type Server struct {
 	workers *workers.Pool
 	// syncSlots has room for the sync requests that are read for at a time.
 	syncSlots chan struct{}
+	// querySlots has room for the queries that are read for at a time; windowBytes is what
+	// the windows of live queries keep.
+	querySlots  chan struct{}
+	windowBytes atomic.Int64
 	// syncsWaiting counts the sync requests that wait for their answers.
 	syncsWaiting atomic.Int64
 
@@ -85,8 +96,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		open: map[*conn]struct{}{}, perAddr: map[string]int{},
 		workers:   workers.New(idleWorkers),
 		limits:    judge.Limits{MaxValueBytes: cfg.MaxValueBytes, Timeout: cfg.OperationTimeout},
-		syncSlots: make(chan struct{}, cfg.ConcurrentSyncs),
+		syncSlots: make(chan struct{}, cfg.ConcurrentSyncs), querySlots: make(chan struct{}, cfg.ConcurrentQueries),
 	}
+	if s.deps.Guard == nil {
+		s.deps.Guard = policy.NewGuard(deps.Logger)
+	}
+	s.changing.Store(&Limits{
+		ConcurrentOperations: cfg.MaxConcurrentOperations, Connections: cfg.MaxConnections, OperationsPerSecond: cfg.RatePerSecond,
+	})
 	s.gate = newGate(cfg)
 	s.metrics = newMetrics(deps.Registerer, s)
 	return s, nil
@@ -128,7 +145,7 @@ func (s *Server) InFlight() int { return s.gate.inUse() }
 // of a foreign origin, 426 for a request that is no upgrade, 503 before Open, while
 // draining, when Deps.Accepting says no, and at the bounds on connections.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !originAllowed(r, s.cfg.AllowedOrigins) {
+	if !OriginAllowed(r, s.cfg.AllowedOrigins) {
 		s.metrics.limit("origin")
 		s.log.Info("upgrade from a foreign origin refused; add it to the allowed origins if it is yours",
 			"origin", strconv.Quote(r.Header.Get("Origin")), "host", strconv.Quote(r.Host))
@@ -175,7 +192,7 @@ func (s *Server) reserve(addr string) (Backend, string) {
 		return nil, "server is starting"
 	case s.draining:
 		return nil, "server is shutting down"
-	case s.cfg.MaxConnections > 0 && total >= s.cfg.MaxConnections:
+	case s.reached(total):
 		s.metrics.limit("connections")
 		return nil, "too many connections"
 	case s.cfg.MaxConnectionsPerAddress > 0 && s.perAddr[addr] >= s.cfg.MaxConnectionsPerAddress:

@@ -32,6 +32,7 @@ func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]syncAn
 		return nil, errClosed
 	}
 	c.syncs.setFresh(m.MapName, !root.FullResync)
+	c.syncs.lists.begin(m.MapName)
 	return c.syncs.withPrune(horizon, root), nil
 }
 
@@ -97,9 +98,9 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, 
 	}
 	var entries []protocol.OREntry
 	size := 0
-	place, end, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket, at, func(entry protocol.OREntry) bool {
-		entries = append(entries, entry)
-		size += entry.Size()
+	place, end, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket, at, func(part protocol.OREntry) bool {
+		entries = append(entries, c.visible(m.MapName, part))
+		size += part.Size()
 		return size < leafFrameBytes
 	})
 	if err != nil {
@@ -108,25 +109,12 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, 
 	if !end {
 		next = &place
 	}
-	for _, part := range portions(splitEntries(entries), protocol.OREntry.Size) {
+	// The client pushes what it has under the keys of each frame.
+	for _, part := range leafFrames(entries, c.syncs.lists.frame(m.MapName, entries)) {
 		leaf := &protocol.ORMapSyncRespLeaf{MapName: m.MapName, Path: m.Path, Entries: part, CoveringEpoch: epoch}
 		answers = append(answers, syncAnswer{m: leaf})
 	}
 	return answers, next, nil
-}
-
-// splitEntries cuts entries with very many removed tags into several of their key, which
-// clients merge one by one.
-func splitEntries(entries []protocol.OREntry) (list []protocol.OREntry) {
-	const most = 4096
-	for _, e := range entries {
-		for len(e.Tombstones) > most {
-			list = append(list, protocol.OREntry{Key: e.Key, Tombstones: e.Tombstones[:most]})
-			e.Tombstones = e.Tombstones[most:]
-		}
-		list = append(list, e)
-	}
-	return list
 }
 
 // errTooManyKeys refuses a diff of more than one answer holds.
@@ -141,6 +129,9 @@ func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]syn
 	}
 	if err != nil {
 		return nil, err
+	}
+	for i := range entries {
+		entries[i] = c.visible(m.MapName, entries[i])
 	}
 	return answer(&protocol.ORMapDiffResponse{MapName: m.MapName, Entries: entries, CoveringEpoch: epoch}), nil
 }
@@ -202,31 +193,36 @@ func (c *conn) checkPush(m *protocol.ORMapPushDiff) judge.Refusal {
 func (c *conn) bringPush(m *protocol.ORMapPushDiff) {
 	ctx, cancel := context.WithTimeout(c.srv.base, c.srv.cfg.OperationTimeout)
 	defer cancel()
-	ops := pushedOps(m, c.backend)
+	ops, tags := c.pushedOps(m)
+	refused := false
 	for len(ops) > 0 {
 		part := ops[:min(len(ops), protocol.MaxBatchItems)]
 		ops = ops[len(part):]
-		verdicts, err := c.backend.Write(ctx, c.session, part)
+		verdicts, err := c.writePermitted(ctx, m, part)
 		if err != nil {
 			// The client pushes again when it syncs next.
 			c.srv.log.Debug("push was not confirmed", "conn", c.id, "map", m.MapName, "ops", len(part), "err", err)
 			c.srv.metrics.operations(serviceWrite, "unknown", len(part), 0)
 			return
 		}
+		refused = refused || len(verdicts) < len(part) // what is not permitted has none
 		for _, v := range verdicts {
 			if v.Refused() {
+				refused = true
 				c.reply(failureOf(m, v.Code, v.Reason))
 				break
 			}
 		}
 		c.srv.metrics.operations(serviceWrite, "ok", len(part), 0)
 	}
+	if !refused {
+		c.syncs.lists.took(m.MapName, tags)
+	}
 }
 
-// pushedOps are the operations that a push amounts to.
-func pushedOps(m *protocol.ORMapPushDiff, b Backend) []partitions.Op {
+// pushedOps are the operations that a push amounts to, and the removed tags that it has.
+func (c *conn) pushedOps(m *protocol.ORMapPushDiff) (ops []partitions.Op, tags []string) {
 	seen := map[string]bool{}
-	var tags []string
 	for i := range m.Entries {
 		for _, tag := range m.Entries[i].Tombstones {
 			if !seen[tag] {
@@ -235,8 +231,7 @@ func pushedOps(m *protocol.ORMapPushDiff, b Backend) []partitions.Op {
 			}
 		}
 	}
-	var ops []partitions.Op
-	for _, tag := range b.UnknownRemovals(m.MapName, tags) {
+	for _, tag := range c.backend.UnknownRemovals(m.MapName, c.syncs.lists.untaken(m.MapName, tags)) {
 		ops = append(ops, partitions.Op{Map: m.MapName, Remove: tag, Homeless: true})
 	}
 	for i := range m.Entries {
@@ -247,5 +242,5 @@ func pushedOps(m *protocol.ORMapPushDiff, b Backend) []partitions.Op {
 			}
 		}
 	}
-	return ops
+	return ops, tags
 }

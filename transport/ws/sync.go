@@ -38,6 +38,8 @@ type syncer struct {
 	// fresh holds the observed-remove maps that the client syncs, and whether its pushes
 	// are taken: whether it is known to have missed no collected removal.
 	fresh map[string]bool
+	// lists are the client's lists of removed tags.
+	lists tagLists
 	// pruned is up to when the client was told to drop tombstones, in milliseconds.
 	pruned int64
 
@@ -62,7 +64,8 @@ func (c *conn) receiveSync(m protocol.Message, size int) {
 	}
 	if !c.syncs.add(syncRequest{m: m, size: size, earlier: c.turns.last}, c) {
 		c.srv.metrics.limit("syncs")
-		c.reply(failureOf(m, protocol.CodeOverloaded, "too many sync requests at once"))
+		// Clients do not ask again on a connection that stays.
+		c.end(closeFlushed, protocol.CloseRetry, reasonSyncs)
 	}
 }
 
@@ -211,8 +214,6 @@ func (c *conn) syncFailed(m protocol.Message, err error) (outcome string, answer
 	switch {
 	case errors.Is(err, errClosed):
 		return "unavailable", nil
-	case errors.Is(err, partitions.ErrIncomplete):
-		return "unavailable", answer(failureOf(m, protocol.CodeUnavailable, "map cannot be read now"))
 	case errors.Is(err, partitions.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded):
 		// Clients do not ask again on a connection that stays.
 		c.end(closeFlushed, protocol.CloseRetry, reasonUnread)
@@ -291,7 +292,9 @@ func (c *conn) syncLeaf(ctx context.Context, m *protocol.MerkleReqBucket, bucket
 	// The leaves of a map are about equally large.
 	leaf := protocol.NewLeafFrame(m.MapName, m.Path, leafFirstBytes+c.syncs.leafBytes+c.syncs.leafBytes/8)
 	place, end, err := c.backend.LeafRecords(ctx, c.session, m.MapName, bucket, at, func(key string, rec protocol.Record) bool {
-		leaf.Add(key, rec)
+		if c.maySee(m.MapName, key, rec.Value) {
+			leaf.Add(key, rec)
+		}
 		return leaf.Len() < leafFrameBytes
 	})
 	if !end {
@@ -299,18 +302,4 @@ func (c *conn) syncLeaf(ctx context.Context, m *protocol.MerkleReqBucket, bucket
 	}
 	c.syncs.leafBytes = min(leaf.Len(), leafFrameBytes)
 	return []syncAnswer{{kind: protocol.KindSyncRespLeaf, frame: leaf.Frame()}}, next, err
-}
-
-// portions cuts list into runs of about leafFrameBytes, at least one.
-func portions[T any](list []T, size func(T) int) [][]T {
-	parts, bytes := [][]T{{}}, 0
-	start := 0
-	for i := range list {
-		bytes += size(list[i])
-		parts[len(parts)-1] = list[start : i+1]
-		if bytes >= leafFrameBytes && i+1 < len(list) {
-			parts, bytes, start = append(parts, nil), 0, i+1
-		}
-	}
-	return parts
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/quorate/quorate/partitions/topics"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/transport/judge"
+	"github.com/quorate/quorate/transport/policy"
 )
 
 // topicIndex holds the subscribers of this node. The zero value is ready.
@@ -114,10 +115,10 @@ func (s *Server) deliverTopic(m *topics.Message) {
 		return
 	}
 	for c := range subscribers {
-		if c.id == m.Origin {
+		if c.id == m.Origin || !c.may(policy.Read, policy.Topic, m.Topic) {
 			continue
 		}
-		if c.out.push(protocol.KindTopicMessage, frame) != nil {
+		if c.out.message(frame) != nil {
 			s.metrics.limit("message_lost")
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // openTopics gives the backend the real topic service of a lone node.
 func (b *fakeBackend) openTopics() {
 	cfg := topics.DefaultConfig()
-	cfg.Self = "n1"
+	cfg.Self, cfg.Run = "n1", "n1/run"
 	b.topics = topics.New(cfg, topics.Deps{
-		GroupOf: func(string) uint32 { return 1 }, Leader: func(uint32) string { return "n1" },
+		GroupOf: func(string) uint32 { return 1 }, Leader: func(uint32) (string, uint64) { return "n1", 1 },
 		Term:  func(uint32) (uint64, bool) { return 1, true },
 		Nodes: func() []string { return []string{"n1"} }, Now: func() int64 { return testNow },
 	})

@@ -36,9 +36,13 @@ func (c *conn) receiveWrite(w judge.Writes, size int) {
 		c.answerInTurn(failure(protocol.CodeOverloaded, err.Error()))
 		return
 	}
+	permission := c.permission()
 	c.runTask(p.Exclusive, func(t turn) {
 		await(t.after)
-		verdicts, err := c.proposeWrite(p)
+		if permission.NeedsStored(p.Propose) {
+			await(t.previous) // what the client wrote before is stored for it
+		}
+		verdicts, err := c.proposeWrite(p, permission)
 		c.srv.gate.leave(size)
 		c.finishWrite(p, t, verdicts, err)
 	})
@@ -85,19 +89,18 @@ func (c *conn) answerInTurn(m *protocol.ErrorMessage) {
 	})
 }
 
-// proposeWrite brings what was planned to the cluster. The call outlives a
-// connection that is lost: what was begun is seen through.
-func (c *conn) proposeWrite(p *judge.Plan) ([]partitions.Verdict, error) {
+// proposeWrite brings what was planned, and is permitted, to the cluster. The call
+// outlives a connection that is lost: what was begun is seen through.
+func (c *conn) proposeWrite(p *judge.Plan, permission judge.Permission) ([]partitions.Verdict, error) {
 	ctx, cancel := context.WithDeadline(c.srv.base, p.Received.Add(p.Timeout))
 	defer cancel()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", partitions.ErrUnavailable, err) // waited for its turn too long
 	}
-	verdicts, err := c.backend.Write(ctx, c.session, p.Propose)
-	if err == nil && len(verdicts) != len(p.Propose) {
-		return nil, fmt.Errorf("%w: %d verdicts for %d operations", partitions.ErrUnknown, len(verdicts), len(p.Propose))
+	if err := p.Permit(ctx, permission); err != nil || len(p.Propose) == 0 {
+		return nil, err
 	}
-	return verdicts, err
+	return permission.Carry(ctx, c.backend, p.Propose)
 }
 
 // finishWrite answers a frame of writes when all earlier ones are answered: the
