@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,38 +21,57 @@ const (
 	// callTimeout bounds status and members; a node that does not answer within it
 	// is not well.
 	callTimeout = 10 * time.Second
+	// transferTimeout bounds transfer, which waits for an election.
+	transferTimeout = 20 * time.Second
 	// leaveTimeout bounds leave, which waits for other nodes to take over.
 	leaveTimeout = 2 * time.Minute
+	// scrubTimeout bounds scrub, which reads everything at a limited rate.
+	scrubTimeout = 12 * time.Hour
 )
 
 // target is the node that an operator command talks to.
 type target struct {
 	addr, secret string
 	json         bool
+	// args are the arguments that are no flags.
+	args []string
 }
 
 // parseTarget reads the flags of an operator command. The second result is the
 // exit code when the command cannot go on.
-func (p *process) parseTarget(name string, args []string, withJSON bool) (*target, int) {
+func (p *process) parseTarget(name string, args []string, withJSON bool, more ...func(*flag.FlagSet)) (*target, int) {
+	return p.parseArguments(name, "", args, 0, withJSON, more...)
+}
+
+// parseArguments is parseTarget for a command that takes up to most arguments, which
+// may stand before the flags; usage names them.
+func (p *process) parseArguments(name, usage string, args []string, most int, withJSON bool, more ...func(*flag.FlagSet)) (*target, int) {
 	t := &target{}
+	for len(args) > 0 && len(t.args) < most && !strings.HasPrefix(args[0], "-") {
+		t.args, args = append(t.args, args[0]), args[1:]
+	}
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&t.addr, "addr", "", "cluster address of the node, `host:port` (default: the node that runs on SERVICE_STORE_PATH)")
 	if withJSON {
 		fs.BoolVar(&t.json, "json", false, "print JSON")
 	}
+	for _, add := range more {
+		add(fs)
+	}
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(p.stdout, "Usage: quorate %s [flags]\n", name)
+		fmt.Fprintf(p.stdout, "Usage: quorate %s%s [flags]\n", name, usage)
 		fs.SetOutput(p.stdout)
 		fs.PrintDefaults()
 		return nil, exitOK
 	case err != nil:
 		return nil, p.usageError(name + ": " + err.Error())
-	case fs.NArg() > 0:
-		return nil, p.usageError(fmt.Sprintf("%s: unexpected argument %q", name, fs.Arg(0)))
+	case len(t.args)+fs.NArg() > most:
+		return nil, p.usageError(fmt.Sprintf("%s: unexpected argument %q", name, fs.Args()[most-len(t.args)]))
 	}
+	t.args = append(t.args, fs.Args()...)
 	if err := p.complete(t); err != nil {
 		return nil, p.fail(err)
 	}
@@ -122,6 +142,28 @@ func (p *process) withStatus(name string, args []string, write func(w io.Writer,
 	return exitOK
 }
 
+// runScrub exits with 1 when there is damage.
+func runScrub(p *process, args []string) int {
+	t, code := p.parseTarget("scrub", args, false)
+	if t == nil {
+		return code
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrubTimeout)
+	defer cancel()
+	result, err := quorate.RequestScrub(ctx, t.addr, t.secret)
+	if err != nil {
+		return p.fail(err)
+	}
+	fmt.Fprintf(p.stdout, "%d bytes read\n", result.Bytes)
+	for _, line := range result.Damage {
+		fmt.Fprintf(p.stdout, "damaged: %s\n", line)
+	}
+	if len(result.Damage) > 0 {
+		return exitFailure
+	}
+	return exitOK
+}
+
 func runLeave(p *process, args []string) int {
 	t, code := p.parseTarget("leave", args, false)
 	if t == nil {
@@ -140,6 +182,35 @@ func runLeave(p *process, args []string) int {
 	return exitOK
 }
 
+func runTransfer(p *process, args []string) int {
+	t, code := p.parseArguments("transfer", " GROUP [NODE]", args, 2, false)
+	if t == nil {
+		return code
+	}
+	if len(t.args) == 0 {
+		return p.usageError("transfer: the number of a group is missing")
+	}
+	group, err := strconv.ParseUint(t.args[0], 10, 32)
+	if err != nil {
+		return p.usageError(fmt.Sprintf("transfer: %q is not the number of a group", t.args[0]))
+	}
+	node := ""
+	if len(t.args) > 1 {
+		node = t.args[1]
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout)
+	defer cancel()
+	done, err := quorate.RequestTransfer(ctx, t.addr, t.secret, uint32(group), node)
+	if err != nil {
+		return p.fail(err)
+	}
+	if node != "" && node != done.To && node != nodeOf(done.To) {
+		return p.fail(fmt.Errorf("another node was elected: %s leads group %d in term %d", nodeOf(done.To), group, done.Term))
+	}
+	fmt.Fprintf(p.stdout, "%s leads group %d in term %d\n", nodeOf(done.To), group, done.Term)
+	return exitOK
+}
+
 func writeStatus(w io.Writer, s *quorate.Status) {
 	fmt.Fprintf(w, "node %s (%s), quorate %s, %s, %s, up %s\n", s.NodeID, s.ServerID, s.Version, s.Phase, s.Health,
 		time.Duration(s.UptimeSeconds)*time.Second)
@@ -152,6 +223,17 @@ func writeStatus(w io.Writer, s *quorate.Status) {
 			g.Digest, g.DigestIndex)
 	}
 	_ = t.Flush()
+	if s.LogDamage != "" {
+		fmt.Fprintf(w, "the log is damaged: %s\n", s.LogDamage)
+	}
+	for _, g := range s.Groups {
+		if g.Damage != "" {
+			fmt.Fprintf(w, "group %d is damaged: %s\n", g.Group, g.Damage)
+		}
+		if g.SetAside > 0 {
+			fmt.Fprintf(w, "group %d: damaged states that take space in the store: %d\n", g.Group, g.SetAside)
+		}
+	}
 	fmt.Fprintln(w)
 	writeMembers(w, s)
 }

@@ -11,9 +11,23 @@ import (
 	"github.com/quorate/quorate/cmd/quorate/logging"
 )
 
-// spareMB is what the process may take beyond the ceiling before it collects garbage at
-// every turn.
-const spareMB = 48
+// What the process takes before it collects garbage at every turn: the ceiling and spareMB,
+// for connections and what is in flight. Below small ceilings it is besideMB more, but no
+// more than leastMB: the journals of the store and the log take that much below any.
+const (
+	spareMB  = 48
+	besideMB = 128
+	leastMB  = 192
+)
+
+// memoryLimitMB is the limit for a ceiling.
+func memoryLimitMB(ceilingMB uint64) uint64 {
+	ceilingMB = min(ceilingMB, 1<<40)
+	return max(ceilingMB+spareMB, min(ceilingMB+besideMB, leastMB))
+}
+
+// logTailBytes is how much of the log is kept for support bundles.
+const logTailBytes = 256 << 10
 
 // runServer runs one node until a signal, then drains it.
 func runServer(p *process, args []string) int {
@@ -21,18 +35,25 @@ func runServer(p *process, args []string) int {
 	if settings == nil {
 		return code
 	}
-	p.tuneRuntime(int64(min(settings.Server.Storage.Cache.MaxRAMMB, 1<<40)+spareMB) << 20)
+	p.tuneRuntime(int64(memoryLimitMB(settings.Server.Storage.Cache.MaxRAMMB)) << 20)
 	stdout := logging.NewLineWriter(p.stdout)
-	logger := logging.New(logging.Config{
+	tail := logging.NewTail(stdout, logTailBytes)
+	logger, levels := logging.New(logging.Config{
 		Filter: settings.LogFilter,
 		JSON:   settings.LogJSON,
 		NodeID: settings.Server.NodeID,
-		Out:    stdout,
+		Out:    tail,
 	})
 	for _, line := range settings.Warnings() {
 		logger.Warn(line)
 	}
-	server, err := quorate.New(settings.Server, quorate.Deps{Logger: logger})
+	if levels.Check(settings.LogFilter) != nil {
+		settings.LogFilter = "info" // what the logger has taken in its place
+	}
+	server, err := quorate.New(settings.Server, quorate.Deps{
+		Logger: logger, LogFilter: settings.LogFilter, SetLogFilter: levels.Set, CheckLogFilter: levels.Check,
+		LogTail: tail.Text,
+	})
 	if err != nil {
 		return p.fail(err)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -265,10 +267,58 @@ func TestStoreSurvivesRestartAndServesOperators(t *testing.T) {
 			}
 		}
 	})
+	t.Run("readiness is told by the exit code", func(t *testing.T) {
+		if code, out, stderr := tool(t, env, "ready"); code != 0 || out != "ready\n" {
+			t.Errorf("exit code %d, %q, %s", code, out, stderr)
+		}
+	})
+	t.Run("a support bundle has what is needed and no secret", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+		if code, out, stderr := tool(t, env, "support", "--out", file); code != 0 || strings.TrimSpace(out) != file {
+			t.Fatalf("exit code %d, %q, %s", code, out, stderr)
+		}
+		files := unpack(t, file)
+		for name, part := range map[string]string{
+			"status.json": before.ServerID, "metrics.txt": "service_ready 1", "goroutines.txt": "goroutine profile", "build.txt": "quorate",
+			"log.txt": "node is ready", "environment.txt": "JWT_SECRET",
+		} {
+			if !strings.Contains(files["quorate-support/"+name], part) {
+				t.Errorf("%s does not tell %q", name, part)
+			}
+		}
+		for name, text := range files {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s holds the secret", name)
+			}
+		}
+		if code, _, stderr := tool(t, env, "support", "--out", file); code != 1 || !strings.Contains(stderr, "exists") {
+			t.Errorf("a file that is there is replaced: exit code %d, %s", code, stderr)
+		}
+	})
 	t.Run("an operator without the secret is refused", func(t *testing.T) {
 		code, _, stderr := tool(t, []string{"JWT_SECRET=another"}, "status", "--addr", before.PeerAddr)
 		if code != 1 || !strings.Contains(stderr, "another cluster secret") {
 			t.Errorf("exit code %d, %s", code, stderr)
+		}
+	})
+	t.Run("leadership is handed over", func(t *testing.T) {
+		for _, tc := range []struct {
+			args       []string
+			code       int
+			out, error string
+		}{
+			{[]string{"1", "n1"}, 0, "n1 leads group 1 in term ", ""},
+			{[]string{"1"}, 1, "", "not caught up"},
+			{[]string{"1", "n9"}, 1, "", "n9: the node is no voter of the group"},
+			{[]string{"7"}, 1, "", "group 7: there is no such group"},
+			{nil, 2, "", "number of a group is missing"},
+			{[]string{"one"}, 2, "", "not the number of a group"},
+			{[]string{"1", "--addr", before.PeerAddr, "n1", "more"}, 2, "", `unexpected argument "more"`},
+		} {
+			code, out, stderr := tool(t, env, append([]string{"transfer"}, tc.args...)...)
+			if code != tc.code || !strings.Contains(out, tc.out) || !strings.Contains(stderr, tc.error) {
+				t.Errorf("transfer %q: exit code %d, %s%s", tc.args, code, out, stderr)
+			}
 		}
 	})
 	t.Run("the last member cannot leave", func(t *testing.T) {
@@ -294,6 +344,66 @@ func TestStoreSurvivesRestartAndServesOperators(t *testing.T) {
 	s.awaitReady()
 	if after := status(); after.ClusterID != before.ClusterID || after.ServerID != before.ServerID {
 		t.Errorf("restarted as %s of %s, was %s of %s", after.ServerID, after.ClusterID, before.ServerID, before.ClusterID)
+	}
+	if code, _, stderr := tool(t, env, "recover", "--yes"); code != 1 || !strings.Contains(stderr, "in use by another process") {
+		t.Errorf("recovery of a node that runs: exit code %d, %s", code, stderr)
+	}
+	s.signal(syscall.SIGINT)
+	if code := s.exitCode(); code != 0 {
+		t.Errorf("exit code %d after SIGINT", code)
+	}
+	recoverOffline(t, env, before.ClusterID)
+}
+
+// recoverOffline recovers the stopped node of a cluster of one.
+func recoverOffline(t *testing.T, env []string, cluster string) {
+	t.Helper()
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--perhaps"}, 2, "perhaps"},
+		{[]string{"now"}, 2, `unexpected argument "now"`},
+		{[]string{"--help"}, 0, "start-empty"},
+		{nil, 0, "nothing was changed"},
+		{nil, 0, "of cluster " + cluster + "\n"},
+		{[]string{"--yes"}, 0, "recovered: n1 is the only member of cluster " + cluster + ".2"},
+		{nil, 0, "of cluster " + cluster + ".2\n"},
+	} {
+		code, out, stderr := tool(t, env, append([]string{"recover"}, tc.args...)...)
+		if code != tc.code || !strings.Contains(out+stderr, tc.want) {
+			t.Errorf("recover %q: exit code %d\n%s%s", tc.args, code, out, stderr)
+		}
+	}
+}
+
+// unpack reads the files of an archive.
+func unpack(t *testing.T, name string) map[string]string {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for archive := tar.NewReader(zipped); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[header.Name] = string(text)
 	}
 }
 

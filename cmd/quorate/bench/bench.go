@@ -32,6 +32,26 @@ func Run(ctx context.Context, args []string, out, diag io.Writer) error {
 		}
 		return report.writeText(out)
 	}
+	if o.Mode == "query" {
+		report, err := r.measureQueries(ctx)
+		if err != nil {
+			return fmt.Errorf("bench query: %w", err)
+		}
+		if o.JSON {
+			return writeJSON(out, report)
+		}
+		return report.writeText(out)
+	}
+	if o.Mode == "store" {
+		report, err := r.measureStore(ctx)
+		if err != nil {
+			return fmt.Errorf("bench store: %w", err)
+		}
+		if o.JSON {
+			return writeJSON(out, report)
+		}
+		return report.writeText(out)
+	}
 	report := Report{Machine: describeMachine(), Options: o}
 	for _, mode := range r.modes() {
 		results, err := r.measure(ctx, mode)

@@ -11,7 +11,7 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	// Mode is write, latency, lock, idle, floor, all or sync. It may be given as the first
+	// Mode is write, latency, lock, idle, floor, all, sync, query or store. It may be given as the first
 	// argument.
 	Mode string
 	// Nodes is the size of the cluster that is started when Target is empty.
@@ -35,8 +35,11 @@ type Options struct {
 	// Rate is the number of operations per second of an open-loop run; zero is
 	// closed-loop.
 	Rate float64
-	// Records is the largest map that sync measures with.
+	// Records is the largest map that sync measures with, and the one that query asks.
 	Records int
+	// Queries is how many live queries a change meets, and Subscribers how many connections
+	// follow one, that query measures with.
+	Queries, Subscribers int
 	// JSON selects machine-readable output.
 	JSON bool
 }
@@ -46,7 +49,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	o := Options{}
 	f := flag.NewFlagSet("quorate bench", flag.ContinueOnError)
 	f.SetOutput(out)
-	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, lock, idle, floor, all, sync")
+	f.StringVar(&o.Mode, "mode", "write", "what to measure: write, latency, lock, idle, floor, all, sync, query, store")
 	f.IntVar(&o.Nodes, "nodes", 3, "nodes of the cluster to start")
 	f.StringVar(&o.Target, "target", "", "comma-separated WebSocket URLs of running nodes, instead of a cluster of its own")
 	f.StringVar(&o.Token, "token", "", "token to authenticate with at the target")
@@ -59,7 +62,9 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.DurationVar(&o.Warmup, "warmup", 2*time.Second, "time before a run that does not count")
 	f.IntVar(&o.Runs, "runs", 3, "runs of each measurement; medians are reported")
 	f.Float64Var(&o.Rate, "rate", 0, "operations per second of an open-loop run; 0 is closed-loop")
-	f.IntVar(&o.Records, "records", 1_000_000, "records of the largest map that sync measures with")
+	f.IntVar(&o.Records, "records", 1_000_000, "records of the largest map that sync and query measure with")
+	f.IntVar(&o.Queries, "queries", 10_000, "live queries that query measures with")
+	f.IntVar(&o.Subscribers, "subscribers", 5000, "connections that query measures with")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		args = append([]string{"-mode", args[0]}, args[1:]...)
@@ -81,9 +86,9 @@ func (o *Options) validate() error {
 		}
 	}
 	switch o.Mode {
-	case "write", "latency", "lock", "idle", "floor", "all", "sync":
+	case "write", "latency", "lock", "idle", "floor", "all", "sync", "query", "store":
 	default:
-		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, lock, idle, floor, all, sync", o.Mode))
+		errs = append(errs, fmt.Errorf("-mode %q is not one of write, latency, lock, idle, floor, all, sync, query, store", o.Mode))
 	}
 	check(o.Nodes >= 1 && o.Nodes <= 9, "-nodes must be 1 to 9")
 	check(o.Connections >= 1, "-connections must be at least 1")
@@ -92,6 +97,7 @@ func (o *Options) validate() error {
 	check(o.Keys >= 1, "-keys must be at least 1")
 	check(o.Duration > 0 && o.Warmup >= 0, "-duration must be positive and -warmup not negative")
 	check(o.Records >= 1000, "-records must be at least 1000")
+	check(o.Queries > queryMatches && o.Subscribers >= 1, "-queries must be more than 10 and -subscribers at least 1")
 	check(o.Runs >= 1, "-runs must be at least 1")
 	check(o.Rate >= 0, "-rate must not be negative")
 	check(o.Target == "" || o.Mode == "write" || o.Mode == "latency" || o.Mode == "lock", "-target measures write, latency and lock only")

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -168,23 +169,24 @@ func (s *syncClient) change(ctx context.Context, n int) error {
 	return s.write(ctx, ops)
 }
 
-// write brings ops to the node over a few connections at once.
 func (s *syncClient) write(ctx context.Context, ops []protocol.ClientOp) error {
+	return writeAll(ctx, s.url, ops)
+}
+
+// writeAll brings ops, whose ids count from 1 on, to a node over a few connections at once.
+func writeAll(ctx context.Context, url string, ops []protocol.ClientOp) error {
 	const lanes, batch = 8, 500
 	errs := make(chan error, lanes)
 	for lane := range lanes {
 		go func() {
-			c, err := dial(ctx, &Options{ValueBytes: 1}, lane, s.url)
+			c, err := dial(ctx, &Options{ValueBytes: 1}, lane, url)
 			if err != nil {
 				errs <- err
 				return
 			}
 			defer c.close()
 			for from := lane * batch; from < len(ops) && err == nil; from += lanes * batch {
-				part := ops[from:min(from+batch, len(ops))]
-				if err = c.send(ctx, &protocol.OpBatch{Ops: part}); err == nil {
-					err = c.await(ctx, part[len(part)-1].ID)
-				}
+				err = c.writePart(ctx, ops[from:min(from+batch, len(ops))])
 			}
 			errs <- err
 		}()
@@ -196,6 +198,21 @@ func (s *syncClient) write(ctx context.Context, ops []protocol.ClientOp) error {
 		}
 	}
 	return first
+}
+
+// writePart brings ops to the node, again while it has too much to do: what has a stamp may be
+// written twice.
+func (c *client) writePart(ctx context.Context, ops []protocol.ClientOp) error {
+	const attempts = 10
+	for attempt := 1; ; attempt++ {
+		err := c.send(ctx, &protocol.OpBatch{Ops: ops})
+		if err == nil {
+			err = c.await(ctx, ops[len(ops)-1].ID)
+		}
+		if !errors.Is(err, errRefused) || attempt == attempts {
+			return err
+		}
+	}
 }
 
 // delta grows the map to size and shows what it takes to get some changes then.

@@ -122,7 +122,7 @@ func readStore(path string, n int) (perSecond float64, err error) {
 	var took time.Duration
 	found := 0
 	for group := uint32(1); group <= floorGroups; group++ {
-		m, err := fsm.Open(fsm.Config{Group: group}, fsm.Deps{Logger: hclog.NewNullLogger(), Store: store, Flusher: flusher})
+		m, err := fsm.Open(fsm.DefaultConfig(group), fsm.Deps{Logger: hclog.NewNullLogger(), Store: store, Flusher: flusher})
 		if err != nil {
 			return 0, err
 		}

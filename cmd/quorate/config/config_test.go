@@ -67,7 +67,7 @@ func TestEverySettingOfTheContract(t *testing.T) {
 		{name: "PORT", fallback: "8080", good: " 9000 ", shown: "9000", bad: []string{"65536", "http"}},
 		{name: "--cluster-port", fallback: "0", good: "7000", bad: []string{"70000", "x"}},
 		{name: "--seed-nodes", fallback: "(none)", good: "a:1, b:2,,", shown: "a:1,b:2", bad: []string{"a", "a:0", "a:99999", ":7000", "a b:1"}},
-		{name: "STORAGE_BACKEND", fallback: "embedded", good: "null", bad: []string{"relational", "redis", "Embedded", " null"}},
+		{name: "STORAGE_BACKEND", fallback: "embedded", good: "null", bad: []string{"redis", "Embedded", " null"}},
 		{name: "SERVICE_STORE_PATH", fallback: "./service.db", good: "/data/x.db"},
 		{name: "DATABASE_URL", fallback: "(none)", good: "postgres://u:p@h/db", shown: "(set)"},
 		{name: "SERVICE_BIND_ADDR", fallback: "0.0.0.0", good: "[::1]", shown: "::1", bad: []string{"1.2.3.4:80", "a b"}},
@@ -220,7 +220,7 @@ func TestAllProblemsAreReportedAtOnceEachOnce(t *testing.T) {
 		names = append(names, p.Name)
 	}
 	want := []string{
-		"--port", "SERVICE_NO_AUTH", "JWT_SECRET", "STORAGE_BACKEND", "SERVICE_MAX_RAM_MB", "--node-id",
+		"--port", "SERVICE_NO_AUTH", "JWT_SECRET", "DATABASE_URL", "SERVICE_MAX_RAM_MB", "--node-id",
 		"SERVICE_EMBEDDING_MODEL", "SERVICE_EMBEDDING_BASE_URL", "SERVICE_EMBEDDING_DIMENSION", "SERVICE_EMBEDDING_PROVIDER",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
@@ -280,16 +280,16 @@ func TestEmbeddingDefaultsAndDimensions(t *testing.T) {
 }
 
 func TestWarningsNameWhatHasNoEffect(t *testing.T) {
-	s, problems := load(t, []string{"--node-id=n1", "--seed-nodes=db2:7000"}, "JWT_SECRET=s", "SERVICE_ADMIN_PASSWORD=hunter2",
+	s, problems := load(t, []string{"--node-id=n1", "--seed-nodes=db2:7000"}, "JWT_SECRET=hunter2", "SERVICE_INDEX_PATH=x",
 		`SERVICE_VECTOR_MAPS={"b":{"fields":["x"],"dimension":4}}`)
 	requireNone(t, problems)
 	all := strings.Join(s.Warnings(), "\n")
-	for _, word := range []string{"SERVICE_ADMIN_PASSWORD", "SERVICE_VECTOR_MAPS", "--host is 127.0.0.1"} {
+	for _, word := range []string{"SERVICE_ADMIN_PASSWORD is not set", "SERVICE_INDEX_PATH", "SERVICE_VECTOR_MAPS", "--host is 127.0.0.1"} {
 		if !strings.Contains(all, word) {
 			t.Errorf("no warning names %s: %s", word, all)
 		}
 	}
-	if len(s.Warnings()) != 3 || strings.Contains(all, "hunter2") {
+	if len(s.Warnings()) != 4 || strings.Contains(all, "hunter2") {
 		t.Error(all)
 	}
 }

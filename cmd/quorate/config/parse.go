@@ -87,8 +87,3 @@ func inertRow(name, kind, fallback, meaning, inert string) row {
 	r.show = func(s *Settings) string { return orDefault(s.inert[name], fallback) }
 	return r
 }
-
-func secretRow(r row) row {
-	r.secret = true
-	return r
-}

@@ -34,6 +34,9 @@ func (s *Settings) Warnings() []string {
 		lines = append(lines, "authentication is off and the server listens on "+s.Server.BindHost()+
 			": anyone who reaches it can read and write everything")
 	}
+	if !s.Server.Security.NoAuth && s.Server.Admin.Password == "" {
+		lines = append(lines, "SERVICE_ADMIN_PASSWORD is not set: nobody can log in to the admin API")
+	}
 	if len(s.Server.Cluster.Seeds) > 0 && loopback(s.Server.Cluster.Host) && slices.ContainsFunc(s.Server.Cluster.Seeds, remoteSeed) {
 		lines = append(lines, "--host is "+s.Server.Cluster.Host+
 			": nodes and clients on other machines are told to reach this node there and cannot")

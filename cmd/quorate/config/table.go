@@ -33,10 +33,7 @@ type row struct {
 }
 
 const (
-	noAdmin    = "the admin API and dashboard are not part of this build"
-	noPostgres = "the relational backend is not part of this build"
-	noSearch   = "search is not part of this build"
-	noTick     = "the cache evicts record by record at the high water mark"
+	noSearch = "search is not part of this build"
 )
 
 // table holds every setting of the executable, in the order of the documents.
@@ -74,7 +71,7 @@ var table = [...]row{
 	},
 	{
 		name: "STORAGE_BACKEND", kind: "string", field: "Storage.Backend",
-		meaning: "embedded, relational or null; null keeps everything in memory and loses it at exit",
+		meaning: "embedded, relational (embedded, and in PostgreSQL too) or null; null keeps everything in memory and loses it at exit",
 		set: func(s *Settings, text string) error {
 			s.Server.Storage.Backend = quorate.Backend(text)
 			return nil
@@ -87,7 +84,13 @@ var table = [...]row{
 		set:     func(s *Settings, text string) error { s.Server.Storage.Path = text; return nil },
 		show:    func(s *Settings) string { return s.Server.Storage.Path },
 	},
-	secretRow(inertRow("DATABASE_URL", "string", "", "connection string of the relational backend", noPostgres)),
+	{
+		name: "DATABASE_URL", kind: "string", field: "Storage.Relational.URL", secret: true,
+		meaning: "PostgreSQL connection string of the relational backend",
+		hint:    "set DATABASE_URL, such as postgres://user@host/database",
+		set:     func(s *Settings, text string) error { s.Server.Storage.Relational.URL = text; return nil },
+		show:    func(s *Settings) string { return s.Server.Storage.Relational.URL },
+	},
 	{
 		name: "SERVICE_BIND_ADDR", kind: "string", field: "Network.Host",
 		meaning: "address that the client and the cluster port bind; 127.0.0.1 by default when authentication is off",
@@ -119,9 +122,24 @@ var table = [...]row{
 		set:     truthy(func(s *Settings) *bool { return &s.Server.Security.ForwardAuthErrors }),
 		show:    func(s *Settings) string { return strconv.FormatBool(s.Server.Security.ForwardAuthErrors) },
 	},
-	inertRow("SERVICE_ADMIN_USERNAME", "string", "admin", "dashboard login name", noAdmin),
-	secretRow(inertRow("SERVICE_ADMIN_PASSWORD", "string", "", "dashboard login password", noAdmin)),
-	inertRow("SERVICE_ADMIN_DIR", "path", "", "directory of the dashboard's files", noAdmin),
+	{
+		name: "SERVICE_ADMIN_USERNAME", kind: "string", field: "Admin.Username",
+		meaning: "dashboard login name",
+		set:     func(s *Settings, text string) error { s.Server.Admin.Username = text; return nil },
+		show:    func(s *Settings) string { return s.Server.Admin.Username },
+	},
+	{
+		name: "SERVICE_ADMIN_PASSWORD", kind: "string", field: "Admin.Password", secret: true,
+		meaning: "dashboard login password; nobody can log in without one",
+		set:     func(s *Settings, text string) error { s.Server.Admin.Password = text; return nil },
+		show:    func(s *Settings) string { return s.Server.Admin.Password },
+	},
+	{
+		name: "SERVICE_ADMIN_DIR", kind: "path", field: "Admin.Dir",
+		meaning: "directory of the files below /admin; those in the binary by default",
+		set:     func(s *Settings, text string) error { s.Server.Admin.Dir = text; return nil },
+		show:    func(s *Settings) string { return s.Server.Admin.Dir },
+	},
 	inertRow("SERVICE_INDEX_PATH", "path", "", "directory of the full-text index", noSearch),
 	inertRow("SERVICE_VECTOR_INDEX_PATH", "path", "", "directory of the vector index", noSearch),
 	{
@@ -194,15 +212,15 @@ var table = [...]row{
 	},
 	{
 		name: "SERVICE_EVICTION_LOW_PCT", kind: "u8", field: "Storage.Cache.LowPercent",
-		meaning: "eviction stops below this percentage of the ceiling", inert: noTick,
-		set:  whole(8, func(s *Settings, n uint64) { s.Server.Storage.Cache.LowPercent = uint8(n) }),
-		show: func(s *Settings) string { return number(s.Server.Storage.Cache.LowPercent) },
+		meaning: "eviction stops below this percentage of the ceiling",
+		set:     whole(8, func(s *Settings, n uint64) { s.Server.Storage.Cache.LowPercent = uint8(n) }),
+		show:    func(s *Settings) string { return number(s.Server.Storage.Cache.LowPercent) },
 	},
 	{
 		name: "SERVICE_EVICTION_INTERVAL_MS", kind: "u64", field: "Storage.Cache.Interval",
-		meaning: "eviction tick in milliseconds", inert: noTick,
-		set:  millis(func(s *Settings) *time.Duration { return &s.Server.Storage.Cache.Interval }),
-		show: func(s *Settings) string { return number(s.Server.Storage.Cache.Interval.Milliseconds()) },
+		meaning: "eviction tick in milliseconds",
+		set:     millis(func(s *Settings) *time.Duration { return &s.Server.Storage.Cache.Interval }),
+		show:    func(s *Settings) string { return number(s.Server.Storage.Cache.Interval.Milliseconds()) },
 	},
 	{
 		name: "SERVICE_WRITEBEHIND_FLUSH_INTERVAL_MS", kind: "u64", field: "Storage.WriteBehind.FlushInterval",

@@ -5,6 +5,7 @@ package logging
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,37 +26,50 @@ type Config struct {
 	Out io.Writer
 }
 
-// New returns the root logger. Loggers that it names get their own level from the
-// filter. A filter that cannot be read is replaced by info, and one warning is
-// logged.
-func New(cfg Config) hclog.Logger {
-	filter, err := ParseFilter(cfg.Filter)
+// Levels is the filter of a tree of loggers, which can be changed while they are used. It
+// is safe for concurrent use.
+type Levels struct {
+	filter atomic.Pointer[Filter]
+}
+
+// Set puts a filter expression into force, or says why it cannot be read.
+func (l *Levels) Set(text string) error {
+	filter, err := ParseFilter(text)
 	if err != nil {
-		filter = Filter{fallback: hclog.Info}
+		return err
 	}
+	l.filter.Store(&filter)
+	return nil
+}
+
+// Check says why a filter expression cannot be read.
+func (l *Levels) Check(text string) error {
+	_, err := ParseFilter(text)
+	return err
+}
+
+// New returns the root logger and its filter. A filter that cannot be read is replaced by
+// info, and one warning is logged.
+func New(cfg Config) (hclog.Logger, *Levels) {
+	levels := &Levels{}
+	levels.filter.Store(&Filter{fallback: hclog.Info})
+	err := levels.Set(cfg.Filter)
 	out := cfg.Out
 	if cfg.JSON {
 		out = &jsonWriter{out: cfg.Out, nodeID: cfg.NodeID}
 	}
-	logger := hclog.New(&hclog.LoggerOptions{
-		Level:              filter.Level(program),
+	logger := filtered{levels: levels, Logger: hclog.New(&hclog.LoggerOptions{
+		Level:              hclog.Trace,
 		Output:             out,
 		JSONFormat:         cfg.JSON,
 		JSONEscapeDisabled: true,
 		TimeFormat:         "2006-01-02T15:04:05.000000Z07:00",
 		TimeFn:             func() time.Time { return time.Now().UTC() },
-		IndependentLevels:  true,
-		SubloggerHook: func(sub hclog.Logger) hclog.Logger {
-			if sub.Name() != "" {
-				sub.SetLevel(filter.Level(sub.Name()))
-			}
-			return sub
-		},
-	})
+	})}
 	if err != nil {
 		logger.Warn("log filter cannot be read, using info", "err", err)
 	}
-	return logger
+	return logger, levels
 }
 
 // LineWriter makes whole writes to one stream exclude each other, so that lines of

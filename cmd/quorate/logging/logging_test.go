@@ -16,6 +16,31 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
+func TestTheFilterChangesForLoggersThatAreInUse(t *testing.T) {
+	var out bytes.Buffer
+	root, levels := New(Config{Filter: "warn", Out: &out})
+	sub := root.Named("transport").With("k", "v")
+	sub.Info("one")
+	if err := levels.Set("error,transport=debug"); err != nil {
+		t.Fatal(err)
+	}
+	sub.Debug("two")
+	root.Named("raftnode").Warn("three")
+	if sub.IsTrace() || !sub.IsDebug() || sub.GetLevel() != hclog.Debug || root.GetLevel() != hclog.Error {
+		t.Errorf("levels %v and %v", sub.GetLevel(), root.GetLevel())
+	}
+	if levels.Set("=") == nil || levels.Check("transport=loud") == nil {
+		t.Error("a filter that cannot be read was taken")
+	}
+	sub.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}).Print("four")
+	got := out.String()
+	for text, want := range map[string]bool{"one": false, "two": true, "three": false, "four": true, "k=v": true} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%q is logged: %v, want %v\n%s", text, !want, want, got)
+		}
+	}
+}
+
 func TestFilterPicksTheLongestTarget(t *testing.T) {
 	cases := []struct {
 		filter string
@@ -69,7 +94,7 @@ func TestFilterRefusesWhatItCannotHonour(t *testing.T) {
 
 func TestUnreadableFilterFallsBackToInfoWithOneWarning(t *testing.T) {
 	var out bytes.Buffer
-	l := New(Config{Filter: "transport=loud", Out: &out})
+	l, _ := New(Config{Filter: "transport=loud", Out: &out})
 	l.Named("transport").Debug("hidden")
 	l.Named("transport").Info("seen")
 	text := out.String()
@@ -80,7 +105,7 @@ func TestUnreadableFilterFallsBackToInfoWithOneWarning(t *testing.T) {
 
 func TestNamedLoggersHaveTheirOwnLevel(t *testing.T) {
 	var out bytes.Buffer
-	l := New(Config{Filter: "warn,raftnode=debug", Out: &out})
+	l, _ := New(Config{Filter: "warn,raftnode=debug", Out: &out})
 	raft := l.Named("raftnode")
 	if !raft.IsDebug() || l.Named("transport").IsInfo() {
 		t.Error("the level of a named logger is not the filter's")
@@ -95,7 +120,8 @@ func TestNamedLoggersHaveTheirOwnLevel(t *testing.T) {
 
 func TestTextLineIsUTCWithLevelTargetAndFields(t *testing.T) {
 	var out bytes.Buffer
-	New(Config{Out: &out}).Named("transport").Info("closed", "conn", "c-1", "err", errors.New("gone"))
+	l, _ := New(Config{Out: &out})
+	l.Named("transport").Info("closed", "conn", "c-1", "err", errors.New("gone"))
 	shape := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z \[INFO\]  transport: closed: conn=c-1 err=gone\n$`)
 	if !shape.MatchString(out.String()) {
 		t.Errorf("%q", out.String())
@@ -104,7 +130,7 @@ func TestTextLineIsUTCWithLevelTargetAndFields(t *testing.T) {
 
 func TestJSONShape(t *testing.T) {
 	var out bytes.Buffer
-	l := New(Config{JSON: true, NodeID: "n1", Out: &out})
+	l, _ := New(Config{JSON: true, NodeID: "n1", Out: &out})
 	l.Named("raftnode").With("group", 3).Warn("slow <disk>", "took", 2*time.Second, "err", fmt.Errorf("sync: %w", io.ErrShortWrite), "index", uint64(1)<<60)
 	l.Info("started")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -144,7 +170,7 @@ func TestJSONShape(t *testing.T) {
 func TestConcurrentLinesStayWhole(t *testing.T) {
 	var out bytes.Buffer
 	w := NewLineWriter(&out)
-	l := New(Config{JSON: true, Out: w})
+	l, _ := New(Config{JSON: true, Out: w})
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
