@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tinylib/msgp/msgp"
 
 	"github.com/quorate/quorate/e2e/harness"
 	"github.com/quorate/quorate/e2e/model"
@@ -172,12 +171,15 @@ func requireFence(t *testing.T, c *harness.Cluster) {
 	client, err := c.Node("n2").Dial(ctx)
 	require.NoError(t, err)
 	defer client.Close()
-	before := readState(t, c.Node("n3"), "guarded")
 	op := harness.Put("late", "guarded", "resource", "late", protocol.Timestamp{})
 	op.Fence = &protocol.Fence{Lock: guardedLock, Token: 1}
 	outcome := client.Write(ctx, &protocol.OpBatch{Ops: []protocol.ClientOp{op}})["late"]
 	require.Equal(t, model.Refused, outcome.Kind)
-	require.Equal(t, before, readState(t, c.Node("n3"), "guarded"))
+	// The last writes of the workers may still be on their way.
+	c.AwaitEqual()
+	for _, n := range c.Nodes() {
+		require.NotEqual(t, "late", readState(t, n, "guarded")["guarded"]["resource"], n.Name)
+	}
 }
 
 // TestTheLockOfADeadNodesClientComesFree kills the node that a holder is connected to.
@@ -205,88 +207,4 @@ func TestTheLockOfADeadNodesClientComesFree(t *testing.T) {
 	})
 	stop()
 	worker.Wait()
-}
-
-// TestCountersAndTopicsReachAllNodes adds on all nodes at once while one is killed, and
-// publishes on two.
-func TestCountersAndTopicsReachAllNodes(t *testing.T) {
-	c := harness.Start(t, config(), 3)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	clients := map[string]*harness.Client{}
-	for _, n := range c.Nodes() {
-		client, err := n.Dial(ctx)
-		require.NoError(t, err)
-		defer client.Close()
-		clients[n.Name] = client
-		require.NoError(t, client.Send(ctx, &protocol.TopicSub{Topic: "ride/42"}))
-		require.NoError(t, client.Send(ctx, &protocol.CounterRequest{Name: "likes"}))
-		_, _, err = client.Await(ctx, 0, func(m protocol.Message) bool { _, ok := m.(*protocol.CounterResponse); return ok })
-		require.NoError(t, err)
-	}
-	publishers := [2]*harness.Client{}
-	for i := range publishers {
-		var err error
-		publishers[i], err = c.Nodes()[i].Dial(ctx)
-		require.NoError(t, err)
-		defer publishers[i].Close()
-	}
-	const messages = 200
-	for i := range messages {
-		for _, p := range publishers {
-			require.NoError(t, p.Send(ctx, &protocol.TopicPub{Topic: "ride/42", Data: msgp.AppendInt(nil, i)}))
-		}
-	}
-	var order []string
-	for name, client := range clients {
-		got := topicOf(ctx, t, client, 2*messages)
-		if order == nil {
-			order = got
-		}
-		require.Equal(t, order, got, "one order on all nodes, also on %s", name)
-	}
-
-	one := 1.0
-	totals := map[float64]bool{}
-	for i := range 60 {
-		client := clients[c.Nodes()[i%3].Name]
-		id := fmt.Sprint("add-", i)
-		require.NoError(t, client.Send(ctx, &protocol.CounterSync{Name: "likes", Add: &one, RequestID: id}))
-		m, _, err := client.Await(ctx, 0, func(m protocol.Message) bool {
-			r, ok := m.(*protocol.CounterResponse)
-			return ok && r.RequestID == id
-		})
-		require.NoError(t, err)
-		require.InDelta(t, float64(i+1), *m.(*protocol.CounterResponse).Value, 0, "additions one after the other, on whichever node")
-		totals[*m.(*protocol.CounterResponse).Value] = true
-	}
-	require.Len(t, totals, 60)
-	for name, client := range clients {
-		_, _, err := client.Await(ctx, 0, func(m protocol.Message) bool {
-			u, ok := m.(*protocol.CounterUpdate)
-			return ok && totalOf(u.State) == 60
-		})
-		require.NoError(t, err, "the followers on %s see the last addition", name)
-	}
-}
-
-func topicOf(ctx context.Context, t *testing.T, client *harness.Client, n int) (got []string) {
-	t.Helper()
-	for place := 0; len(got) < n; {
-		m, next, err := client.Await(ctx, place, func(m protocol.Message) bool { _, ok := m.(*protocol.TopicMessage); return ok })
-		require.NoError(t, err)
-		message := m.(*protocol.TopicMessage)
-		got, place = append(got, fmt.Sprintf("%s %x", message.PublisherID, []byte(message.Data))), next
-	}
-	return got
-}
-
-func totalOf(s protocol.CounterState) (total float64) {
-	for _, v := range s.Positive {
-		total += v
-	}
-	for _, v := range s.Negative {
-		total -= v
-	}
-	return total
 }

@@ -90,11 +90,12 @@ func settle(t *testing.T, c *harness.Cluster, load *harness.Load) {
 // checkNow checks a load that has ended against every running node.
 func checkNow(t *testing.T, c *harness.Cluster, load *harness.Load) {
 	t.Helper()
-	c.AwaitEqual()
 	states := make(map[string]model.State)
-	for _, n := range c.Running() {
-		states[n.Name] = readState(t, n, load.MapNames()...)
-	}
+	c.Still(func() {
+		for _, n := range c.Running() {
+			states[n.Name] = readState(t, n, load.MapNames()...)
+		}
+	})
 	sent, acknowledged, unknown := load.History.Count()
 	t.Logf("%d writes sent, %d acknowledged, %d unknown", sent, acknowledged, unknown)
 	report(t, model.Check(load.History, states))

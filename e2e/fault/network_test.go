@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

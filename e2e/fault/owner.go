@@ -2,6 +2,7 @@ package fault
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -45,7 +46,12 @@ func socketInode(local, remote *net.TCPAddr) (string, error) {
 	}
 	defer f.Close()
 	l, r := kernelAddr(local), kernelAddr(remote)
+	wanted := []byte(l + " " + r)
 	for s := bufio.NewScanner(f); s.Scan(); {
+		// The table of a busy machine is long, and this runs for every connection.
+		if !bytes.Contains(s.Bytes(), wanted) {
+			continue
+		}
 		// Number, local, remote, state, queues, timer, retransmits, user, timeout, inode.
 		field := strings.Fields(s.Text())
 		if len(field) > 9 && field[1] == l && field[2] == r {

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,12 @@ type ClientConfig struct {
 	Token string
 	// DeviceToken names the device across connections; optional.
 	DeviceToken string
+	// Take is shown every message after the handshake, in order, before anything else is
+	// done with it; what it returns true for is not kept. It must not block. Optional.
+	Take func(protocol.Message) bool
+	// Silence is how long a batch may be left without an answer before that is a problem;
+	// 50 s by default.
+	Silence time.Duration
 }
 
 // Client is one WebSocket connection. One write and any number of queries may be in
@@ -44,9 +51,14 @@ type Client struct {
 	writing sync.Mutex
 	// gone is closed when the connection has ended.
 	gone chan struct{}
+	take func(protocol.Message) bool
+	// silence is how long a batch may be left without an answer.
+	silence time.Duration
 
 	// mu protects the fields below.
-	mu       sync.Mutex
+	mu sync.Mutex
+	// news is closed and replaced when others grows.
+	news     chan struct{}
 	pending  *pendingWrite
 	queries  map[string]*Query
 	events   []*protocol.ServerEvent
@@ -71,7 +83,8 @@ func Dial(ctx context.Context, url string, cfg ClientConfig) (*Client, error) {
 	}
 	// A QUERY_RESP may be larger than what clients may send.
 	conn.SetReadLimit(protocol.MaxAnswer)
-	c := &Client{conn: conn, URL: url, gone: make(chan struct{}), queries: make(map[string]*Query)}
+	c := &Client{conn: conn, URL: url, gone: make(chan struct{}), take: cfg.Take, news: make(chan struct{}), queries: make(map[string]*Query)}
+	c.silence = cmp.Or(cfg.Silence, maxSilence)
 	if err := c.handshake(ctx, cfg); err != nil {
 		_ = conn.CloseNow()
 		return nil, fmt.Errorf("handshake with %s: %w", url, err)
@@ -160,6 +173,9 @@ func (c *Client) end(err error) {
 }
 
 func (c *Client) handle(m protocol.Message) {
+	if c.take != nil && c.take(m) {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch m := m.(type) {
@@ -180,6 +196,8 @@ func (c *Client) handle(m protocol.Message) {
 		c.table = m
 	default:
 		c.others = append(c.others, m)
+		close(c.news)
+		c.news = make(chan struct{})
 	}
 }
 
@@ -243,18 +261,20 @@ func (c *Client) Close() {
 // connection or ctx ended.
 func (c *Client) Await(ctx context.Context, place int, match func(protocol.Message) bool) (m protocol.Message, next int, err error) {
 	for {
-		others := c.Others()
+		c.mu.Lock()
+		others, news := c.others, c.news
+		c.mu.Unlock()
 		for ; place < len(others); place++ {
 			if match(others[place]) {
 				return others[place], place + 1, nil
 			}
 		}
 		select {
+		case <-news:
 		case <-c.gone:
 			return nil, place, errGone
 		case <-ctx.Done():
 			return nil, place, ctx.Err()
-		case <-time.After(time.Millisecond):
 		}
 	}
 }

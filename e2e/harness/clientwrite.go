@@ -60,7 +60,7 @@ func (c *Client) Write(ctx context.Context, batch *protocol.OpBatch) Result {
 	if !p.answered() {
 		return p.result
 	}
-	silence := time.NewTimer(maxSilence)
+	silence := time.NewTimer(c.silence)
 	defer silence.Stop()
 	select {
 	case <-p.done:
@@ -69,7 +69,7 @@ func (c *Client) Write(ctx context.Context, batch *protocol.OpBatch) Result {
 		c.Close()
 	case <-silence.C:
 		c.mu.Lock()
-		c.problemLocked("%s: no verdict, error or close for the batch up to %s within %v", c.URL, p.lastID, maxSilence)
+		c.problemLocked("%s: no verdict, error or close for the batch up to %s within %v", c.URL, p.lastID, c.silence)
 		c.mu.Unlock()
 		c.Close()
 	}
@@ -147,7 +147,7 @@ func (c *Client) rejectLocked(m *protocol.OpRejected) {
 // errorLocked gives an ERROR to the request that it names, or to the batch in
 // progress if it names none.
 func (c *Client) errorLocked(m *protocol.ErrorMessage) {
-	about := detailsOf(m)
+	about := DetailsOf(m)
 	if q := c.queries[about["queryId"]]; q != nil {
 		q.failLocked(fmt.Errorf("%d %s", m.Code, m.Message))
 		return
@@ -175,8 +175,8 @@ func (p *pendingWrite) finished() bool {
 	}
 }
 
-// detailsOf returns the texts in the details of an ERROR.
-func detailsOf(m *protocol.ErrorMessage) map[string]string {
+// DetailsOf returns the texts in the details of an ERROR.
+func DetailsOf(m *protocol.ErrorMessage) map[string]string {
 	if len(m.Details) == 0 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package harness
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -130,31 +131,65 @@ func (c *Cluster) AwaitReady() {
 func (c *Cluster) AwaitFormed() {
 	c.t.Helper()
 	c.AwaitReady()
-	Eventually(c.t, patience, "one formed cluster", func() error {
-		all, err := c.Statuses()
-		if err != nil {
-			return err
-		}
-		return formed(all)
-	})
+	Eventually(c.t, patience, "one formed cluster", c.Formed)
 }
 
-// formed says what is missing of a formed cluster of three nodes at most.
+// Formed says what is missing of one cluster of the running nodes, in which every group has
+// as many voters as it should, all of them running, and one leader on whom all agree.
+func (c *Cluster) Formed() error {
+	all, err := c.Statuses()
+	if err != nil {
+		return err
+	}
+	return formed(all)
+}
+
+// replicas is on how many of n nodes a group is, and voters how many of them vote.
+func replicas(group uint32, n int) (replicas, voters int) {
+	if group > 0 {
+		return min(n, 3), min(n, 3)
+	}
+	voters = n
+	if n > 3 {
+		voters = min(n-1+n%2, 5)
+	}
+	return n, voters
+}
+
+// dataGroups is the number of groups beside the system group.
+const dataGroups = 6
+
+// formed says what is missing of a formed cluster.
 func formed(all []*Status) error {
+	leaders, held := map[uint32]string{}, map[uint32]int{}
+	running := map[string]bool{}
+	for _, s := range all {
+		running[s.ServerID] = true
+	}
 	for _, s := range all {
 		if s.ClusterID == "" || s.ClusterID != all[0].ClusterID {
 			return fmt.Errorf("%s is of cluster %q, %s of %q", s.NodeID, s.ClusterID, all[0].NodeID, all[0].ClusterID)
 		}
-		if len(s.Groups) == 0 {
-			return fmt.Errorf("%s has no groups", s.NodeID)
-		}
-		for i, g := range s.Groups {
-			if i >= len(all[0].Groups) || g.Leader == "" || g.Leader != all[0].Groups[i].Leader {
+		for _, g := range s.Groups {
+			if held[g.Group]++; held[g.Group] == 1 {
+				leaders[g.Group] = g.Leader
+			}
+			if g.Leader == "" || g.Leader != leaders[g.Group] {
 				return fmt.Errorf("%s takes %q for the leader of group %d", s.NodeID, g.Leader, g.Group)
 			}
-			if want := min(len(all), 3); len(g.Voters) != want {
+			if _, want := replicas(g.Group, len(all)); len(g.Voters) != want {
 				return fmt.Errorf("group %d has %d voters on %s", g.Group, len(g.Voters), s.NodeID)
 			}
+			for _, voter := range g.Voters {
+				if !running[voter] {
+					return fmt.Errorf("group %d has the voter %s on %s, which does not run", g.Group, voter, s.NodeID)
+				}
+			}
+		}
+	}
+	for group := uint32(0); group <= dataGroups; group++ {
+		if want, _ := replicas(group, len(all)); held[group] != want {
+			return fmt.Errorf("group %d is on %d nodes", group, held[group])
 		}
 	}
 	return nil
@@ -176,6 +211,12 @@ func (c *Cluster) Statuses() ([]*Status, error) {
 // group. Replicas that differ at an equal index fail the test at once.
 func (c *Cluster) AwaitEqual() {
 	c.t.Helper()
+	c.awaitEqual()
+}
+
+// awaitEqual is AwaitEqual, and returns the digests of the groups.
+func (c *Cluster) awaitEqual() (digests map[uint32]string) {
+	c.t.Helper()
 	Eventually(c.t, patience, "equal replicas", func() error {
 		all, err := c.Statuses()
 		if err != nil {
@@ -185,8 +226,41 @@ func (c *Cluster) AwaitEqual() {
 		if diverged != nil {
 			c.t.Fatalf("%v", diverged)
 		}
+		digests = map[uint32]string{}
+		for _, s := range all {
+			for _, g := range s.Groups {
+				digests[g.Group] = g.Digest
+			}
+		}
 		return behind
 	})
+	return digests
+}
+
+// Still calls look while all replicas are equal, again until nothing changed meanwhile:
+// writes whose clients have given up may still be on their way.
+func (c *Cluster) Still(look func()) {
+	c.t.Helper()
+	before := c.awaitEqual()
+	Eventually(c.t, patience, "a cluster that does not change", func() error {
+		look()
+		was := before
+		before = c.awaitEqual()
+		if !maps.Equal(was, before) {
+			return errors.New("writes were applied meanwhile")
+		}
+		return nil
+	})
+}
+
+// Equal compares the replicas of all running nodes. It returns an error in diverged when
+// two differ at the same index, and one in behind when they cannot all be compared yet.
+func (c *Cluster) Equal() (diverged, behind error) {
+	all, err := c.Statuses()
+	if err != nil {
+		return nil, err
+	}
+	return compareReplicas(all)
 }
 
 // seeds are the advertised addresses of all nodes.

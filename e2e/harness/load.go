@@ -20,6 +20,8 @@ type LoadConfig struct {
 	// Keys is the number of keys that all clients share, 200 by default, over Maps
 	// maps, 2 by default.
 	Keys, Maps int
+	// Prefix begins the names of the maps; empty by default.
+	Prefix string
 	// Pause is the longest wait between two batches of a client, 10 ms by default.
 	Pause time.Duration
 	// Nodes are where clients connect, at random; all nodes by default.
@@ -98,7 +100,7 @@ func (l *Load) AwaitProgress(t TB, n int, timeout time.Duration) time.Duration {
 func (l *Load) MapNames() []string {
 	var names []string
 	for i := range l.cfg.Maps {
-		names = append(names, fmt.Sprintf("map%d", i))
+		names = append(names, fmt.Sprintf("%smap%d", l.cfg.Prefix, i))
 	}
 	return names
 }
@@ -155,7 +157,7 @@ func (w *writer) write() model.Write {
 	w.clock = now
 	m := model.Write{
 		Client: w.name, ID: fmt.Sprint(w.nextID),
-		Map: fmt.Sprintf("map%d", w.rng.IntN(cfg.Maps)), Key: fmt.Sprintf("key%d", w.rng.IntN(cfg.Keys)),
+		Map: fmt.Sprintf("%smap%d", cfg.Prefix, w.rng.IntN(cfg.Maps)), Key: fmt.Sprintf("key%d", w.rng.IntN(cfg.Keys)),
 		Timestamp: now, Level: cfg.Levels[w.rng.IntN(len(cfg.Levels))],
 	}
 	if w.rng.IntN(10) > 0 {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,6 +37,11 @@ type Node struct {
 	cmd            *exec.Cmd
 	// exited is closed when the process has ended.
 	exited chan struct{}
+
+	// mu protects the fields below: whether the process is paused, and when it last went on.
+	mu      sync.Mutex
+	paused  bool
+	resumed time.Time
 }
 
 // Readdress gives a node that does not run new ports.
@@ -157,10 +163,29 @@ func (n *Node) AwaitExit() int {
 }
 
 // Pause stops the process from running until Resume.
-func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+func (n *Node) Pause() {
+	n.pause(true)
+	n.signal(syscall.SIGSTOP)
+}
 
 // Resume lets a paused process go on.
-func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+func (n *Node) Resume() {
+	n.signal(syscall.SIGCONT)
+	n.pause(false)
+}
+
+func (n *Node) pause(paused bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused, n.resumed = paused, time.Now()
+}
+
+// PausedSince reports whether the process was paused at any time since t.
+func (n *Node) PausedSince(t time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.paused || n.resumed.After(t)
+}
 
 // Wipe removes everything that a node that does not run has on disk.
 func (n *Node) Wipe() {
@@ -182,13 +207,14 @@ func (n *Node) AwaitReady() time.Duration {
 		if !n.Running() {
 			n.cluster.t.Fatalf("%s has ended:\n%s", n.Name, n.LogTail(20))
 		}
-		return n.ready()
+		return n.Ready()
 	})
 }
 
 var probe = http.Client{Timeout: 2 * time.Second}
 
-func (n *Node) ready() error {
+// Ready returns nil if the readiness probe says yes.
+func (n *Node) Ready() error {
 	resp, err := probe.Get("http://" + n.clientAddr() + "/health/ready")
 	if err != nil {
 		return err
@@ -218,7 +244,16 @@ func (n *Node) PID() int { return n.cmd.Process.Pid }
 
 // Tool runs an operator command against the node and returns its output.
 func (n *Node) Tool(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, n.cluster.cfg.Binary, append(args, "--addr", n.PeerAddr())...)
+	return n.OfflineTool(ctx, append(args, "--addr", n.PeerAddr())...)
+}
+
+// OfflineTool runs an operator command with the node's environment, for a node that does
+// not run, and returns its output.
+func (n *Node) OfflineTool(ctx context.Context, args ...string) ([]byte, error) {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, n.cluster.cfg.Binary, args...)
 	cmd.Env = n.env()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -232,15 +267,27 @@ func (n *Node) Tool(ctx context.Context, args ...string) ([]byte, error) {
 // ResidentBytes is the memory that the process holds.
 func (n *Node) ResidentBytes() int {
 	n.cluster.t.Helper()
+	resident, _ := n.memory()
+	return resident
+}
+
+// AnonymousBytes is ResidentBytes without the pages of files.
+func (n *Node) AnonymousBytes() int {
+	n.cluster.t.Helper()
+	resident, files := n.memory()
+	return resident - files
+}
+
+func (n *Node) memory() (resident, files int) {
+	n.cluster.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.PID()))
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d %d %d", new(int), &resident, &files)
+	}
 	if err != nil {
 		n.cluster.t.Fatalf("memory of %s: %v", n.Name, err)
 	}
-	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
-	if err != nil {
-		n.cluster.t.Fatalf("memory of %s: %v", n.Name, err)
-	}
-	return pages * os.Getpagesize()
+	return resident * os.Getpagesize(), files * os.Getpagesize()
 }
 
 // Log is everything that the node's processes have printed.

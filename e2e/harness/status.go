@@ -92,9 +92,9 @@ func compareReplicas(all []*Status) (diverged, behind error) {
 			byGroup[g.Group] = append(byGroup[g.Group], at{s.NodeID, g.Digest, g.DigestIndex})
 		}
 	}
-	for group, replicas := range byGroup {
-		for i, a := range replicas {
-			for _, b := range replicas[:i] {
+	for group, list := range byGroup {
+		for i, a := range list {
+			for _, b := range list[:i] {
 				if a.index == b.index && a.digest != b.digest {
 					diverged = fmt.Errorf("group %d differs at index %d: %s has %s, %s has %s", group, a.index, a.node, a.digest, b.node, b.digest)
 				}
@@ -103,8 +103,8 @@ func compareReplicas(all []*Status) (diverged, behind error) {
 				}
 			}
 		}
-		if len(replicas) != min(len(all), 3) {
-			behind = fmt.Errorf("group %d has %d replicas", group, len(replicas))
+		if want, _ := replicas(group, len(all)); len(list) != want {
+			behind = fmt.Errorf("group %d has %d replicas", group, len(list))
 		}
 	}
 	return diverged, behind

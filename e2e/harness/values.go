@@ -69,7 +69,12 @@ func (n *Node) Dial(ctx context.Context) (*Client, error) {
 
 // DialAs connects a client that names its user and its device. Either may be empty.
 func (n *Node) DialAs(ctx context.Context, subject, device string) (*Client, error) {
-	cfg := ClientConfig{DeviceToken: device}
+	return n.DialWith(ctx, subject, ClientConfig{DeviceToken: device})
+}
+
+// DialWith connects a client that names its user, with the token of its own if the
+// cluster has a secret.
+func (n *Node) DialWith(ctx context.Context, subject string, cfg ClientConfig) (*Client, error) {
 	if secret := n.cluster.cfg.Secret; secret != "" {
 		token, err := Token(secret, subject)
 		if err != nil {

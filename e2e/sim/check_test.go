@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/quorate/quorate/e2e/model"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/raftnode"
 )
 
 // observe watches leaders and digests until stop is closed.
@@ -28,7 +31,11 @@ func (w *world) observe() {
 // look checks one node: no term has two leaders, and equal indexes have equal digests.
 func (w *world) look(l *life) {
 	for _, g := range l.node.Host().Groups() {
-		leader, term := g.Leader()
+		now := g.Leadership()
+		leader, term := now.Leader, now.Term
+		if now.Role == raft.Leader && leader == "" {
+			leader = raftnode.ServerID(l.node.Status().ServerID) // it knows before it is told
+		}
 		index, digest := g.Machine().Digest()
 		w.mu.Lock()
 		at, state := termOf{g.ID(), term}, indexOf{g.ID(), index}
@@ -186,6 +193,7 @@ func (w *world) check(watchers []*watcher) {
 	}
 	w.checkSets()
 	w.checkLocks()
+	w.checkTopics()
 	for _, s := range watchers {
 		s.compare(states["replica 0"]["m0"])
 	}

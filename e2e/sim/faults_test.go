@@ -66,6 +66,7 @@ func (w *world) strike() {
 	for _, f := range list {
 		if pick -= f.weight; pick < 0 {
 			w.note("%s: %s %s", f.name, m.name, other.name)
+			w.faults.add(f.name, 1)
 			f.apply(w, m, other)
 			return
 		}

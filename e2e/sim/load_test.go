@@ -54,7 +54,7 @@ func (c *client) run() {
 		select {
 		case <-c.w.stop:
 			return
-		case <-time.After(time.Duration(c.rng.IntN(60)) * time.Millisecond):
+		case <-time.After(c.rest(1)):
 		}
 		if c.life == nil || c.life.dead.Load() || c.rng.IntN(20) == 0 {
 			c.reconnect()

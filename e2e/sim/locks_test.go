@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/fsm/lock"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/locks"
 )
@@ -17,8 +18,11 @@ const (
 	counterName = "the-counter"
 	// lockers fight for the lock, and add to the counter in between.
 	lockers = 4
-	// longestHold is how long a locker keeps the lock at most: less than the shortest lease
-	// and the silence after which a gateway has lost its sessions.
+	// shortestLease is how long a lease lasts at least.
+	shortestLease = 10 * time.Second
+	// longestHold is how long a locker keeps the lock at most: less than the shortest
+	// lease without the time that it may have waited, and than the silence after which a
+	// gateway has lost its sessions.
 	longestHold = 2 * time.Second
 )
 
@@ -69,7 +73,7 @@ func (c *client) fight() {
 		select {
 		case <-c.w.stop:
 			return
-		case <-time.After(time.Duration(c.rng.IntN(300)) * time.Millisecond):
+		case <-time.After(c.rest(5)):
 		}
 		if c.life == nil || c.life.dead.Load() || c.rng.IntN(10) == 0 {
 			c.hangUp()
@@ -98,8 +102,9 @@ func (c *client) hangUp() {
 // takeLock takes the lock, keeps it for a while and releases it, or not.
 func (c *client) takeLock() {
 	ask := locks.Ask{Name: lockName, Patience: time.Duration(1+c.rng.IntN(8)) * time.Second}
+	asked := time.Now()
 	if c.rng.IntN(2) == 0 {
-		ask.TTLMillis = 10_000
+		ask.TTLMillis = shortestLease.Milliseconds()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ask.Patience)
 	defer cancel()
@@ -123,7 +128,8 @@ func (c *client) takeLock() {
 	case err != nil || life.dead.Load():
 		c.hangUp() // it may hold the lock still, and would be given the same token
 		c.reconnect()
-	case !released:
+	case !released && (ask.TTLMillis == 0 || time.Since(asked) < shortestLease):
+		// A lease begins when it is asked for at the earliest; news of it may come late.
 		c.w.problem("%s could not release token %d: %s", c.name, token, reason)
 	}
 }
@@ -175,7 +181,10 @@ func (g *guard) added(w *world, id string, total float64) {
 // checkLocks holds that the lock comes free, and that every node's total is that of the
 // additions.
 func (w *world) checkLocks() {
-	w.eventually(40*time.Second, "the lock comes free", func() error {
+	// A node that ended holds it until it was silent for 30 s, and leaderships that move to
+	// the preferred nodes after the heal begin that anew.
+	began := time.Now()
+	free := w.eventually(100*time.Second, "the lock comes free", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		r := w.running()[0].node.Router()
@@ -184,6 +193,8 @@ func (w *world) checkLocks() {
 		_, err := r.AcquireLock(ctx, s, locks.Ask{Name: lockName, Patience: 5 * time.Second})
 		return err
 	})
+	w.note("the lock came free after %s: %v", time.Since(began), free)
+	w.describeLock()
 	w.guard.mu.Lock()
 	defer w.guard.mu.Unlock()
 	least, most := float64(len(w.guard.totals)), float64(len(w.guard.totals)+w.guard.maybe)
@@ -194,15 +205,32 @@ func (w *world) checkLocks() {
 		err := r.Barrier(ctx, s)
 		state, readErr := r.Counter(ctx, s, counterName)
 		cancel()
-		if errors.Is(readErr, partitions.ErrIncomplete) {
-			continue // the node does not hold the counter's group
-		}
 		total := 0.0
 		for _, v := range state.Positive {
 			total += v
 		}
 		if err := errors.Join(err, readErr); err != nil || total < least || total > most {
 			w.problem("%s has the total %v of %v to %v additions: %v", l.machine.name, total, least, most, err)
+		}
+	}
+}
+
+// lockReader is the part of a state machine that knows locks.
+type lockReader interface {
+	Lock(name string) *lock.Lock
+	Gateways() map[string]uint64
+}
+
+// describeLock adds what the replicas know of the lock to the schedule.
+func (w *world) describeLock() {
+	for _, l := range w.running() {
+		for _, g := range l.node.Host().Groups() {
+			m, ok := g.Machine().(lockReader)
+			if !ok || m.Lock(lockName) == nil {
+				continue
+			}
+			now := g.Leadership()
+			w.note("%s: group %d is led by %s in term %d, the lock is %+v, gateways %v", l.machine.name, g.ID(), now.Leader, now.Term, m.Lock(lockName), m.Gateways())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate"
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/raftnode/logstore"
@@ -123,9 +124,10 @@ func (m *machine) wipe() {
 
 func (m *machine) config() quorate.NodeConfig {
 	cfg := quorate.DefaultNodeConfig(m.name)
-	cfg.CacheBytes = 64 << 10
+	cfg.Cache = fsm.BudgetConfig{Ceiling: 64 << 10, High: 48 << 10, Low: 32 << 10}
 	cfg.Mux.ListenAddr = m.name + ":7000"
 	cfg.Membership.Seeds = m.w.seeds
+	cfg.Membership.Groups = uint32(*groupsFlag)
 	cfg.Membership.ClientURL = "ws://" + m.name + "/ws"
 	// Small, so that nodes fall behind the log in no time.
 	cfg.Raft.TrailingLogs, cfg.Raft.SnapshotThreshold, cfg.Raft.SnapshotInterval = 64, 100, 2*time.Second
@@ -152,6 +154,7 @@ func (m *machine) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.node, l.cancel = node, cancel
+	node.Router().ReceiveTopics(m.w.receive(l))
 	go func() {
 		defer close(l.ended)
 		l.err = node.Run(ctx)

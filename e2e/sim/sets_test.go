@@ -70,7 +70,7 @@ func (c *client) writeSet() {
 }
 
 type setReader interface {
-	Set(mapName, key string) (protocol.OREntry, error)
+	Set(mapName, key, tag string) (part protocol.OREntry, more bool, err error)
 }
 
 // checkSets compares what every replica of every group holds with the fates.
@@ -85,7 +85,7 @@ func (w *world) checkSets() {
 				replicas++
 			}
 			for i := range setKeys {
-				entry, err := g.Machine().(setReader).Set(setMap, fmt.Sprintf("k%d", i))
+				entry, _, err := g.Machine().(setReader).Set(setMap, fmt.Sprintf("k%d", i), "")
 				if err != nil {
 					w.problem("read a set of group %d: %v", g.ID(), err)
 				}

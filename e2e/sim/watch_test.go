@@ -24,7 +24,7 @@ type watcher struct {
 }
 
 // Event implements partitions.Sink.
-func (s *watcher) Event(e *partitions.Event) bool {
+func (s *watcher) Event(e *partitions.Event, _ bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gap {
@@ -57,16 +57,21 @@ func (w *world) watch(l *life, mapName string) *watcher {
 	defer cancel()
 	s := &watcher{w: w, life: l, view: map[string]string{}, newest: map[uint32]uint64{}}
 	sess := l.node.Router().NewSession()
-	sub, err := l.node.Router().Subscribe(ctx, sess, mapName, s)
+	sub, err := l.node.Router().Subscribe(ctx, sess, mapName, partitions.Interest{}, s)
 	if err != nil {
 		return nil
 	}
-	rows, _, err := l.node.Router().Snapshot(ctx, sess, sub, 10_000, 1<<30)
+	everything, err := partitions.CompileQuery(nil, partitions.QueryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	answer, err := l.node.Router().Answer(ctx, sess, partitions.Ask{Map: mapName, Query: everything, Rows: 10_000, Bytes: 1 << 30})
 	if err != nil {
 		sub.Close()
 		return nil
 	}
-	for _, row := range rows {
+	answer.Cover(sub)
+	for _, row := range answer.Rows {
 		s.view[row.Key] = decode(row.Record.Value)
 	}
 	s.sub = sub

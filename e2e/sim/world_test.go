@@ -19,6 +19,10 @@ var (
 	seedFlag    = flag.Uint64("sim.seed", 0, "seed of the first history; 0 chooses one")
 	runsFlag    = flag.Int("sim.runs", 0, "number of random histories; 0 is a short run")
 	minutesFlag = flag.Int("sim.minutes", 1, "virtual minutes of faults in a history")
+	paceFlag    = flag.Duration("sim.pace", 30*time.Millisecond, "mean virtual time between two operations of a client")
+	calmFlag    = flag.Duration("sim.calm", 1250*time.Millisecond, "mean virtual time between two faults")
+	nodesFlag   = flag.Int("sim.nodes", 0, "number of nodes; 0 leaves it to the seed")
+	groupsFlag  = flag.Int("sim.groups", 6, "number of data groups")
 	logFlag     = flag.Bool("sim.log", false, "print the logs of the nodes")
 )
 
@@ -33,8 +37,13 @@ type world struct {
 	registers *model.Registers
 	sets      ledger
 	guard     guard
+	gazette   *gazette
 	began     time.Time
 	clients   int // started so far
+	// counts are of operations, faults of what struck; lasted is the length of the
+	// history.
+	counts, faults tally
+	lasted         time.Duration
 	// null is a cluster that keeps nothing on disk. wiped is set when a disk was wiped in
 	// this round.
 	null, wiped bool
@@ -69,7 +78,7 @@ func newWorld(seed uint64, nodes int, null bool) *world {
 	w := &world{
 		null: null, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), net: memnet.New(seed),
 		history: model.NewHistory(ceiling), registers: model.NewRegisters(), began: time.Now(),
-		stop: make(chan struct{}), leaders: map[termOf]string{}, digests: map[indexOf]uint64{},
+		gazette: newGazette(), stop: make(chan struct{}), leaders: map[termOf]string{}, digests: map[indexOf]uint64{},
 	}
 	w.calm()
 	for i := range nodes {
@@ -131,6 +140,16 @@ func (w *world) eventually(limit time.Duration, what string, ok func() error) bo
 		}
 		pause(20 * time.Millisecond)
 	}
+}
+
+// spread is a random time whose mean is the given one.
+func spread(rng *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(2*mean) + 1))
+}
+
+// rest is the time until a client does something again, factor times the pace.
+func (c *client) rest(factor int) time.Duration {
+	return spread(c.rng, time.Duration(factor)**paceFlag)
 }
 
 // pause lets virtual time pass.
