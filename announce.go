@@ -28,6 +28,9 @@ func newRegistry() *prometheus.Registry {
 
 // logLimits prints the effective limits, one line each.
 func (s *Server) logLimits() {
+	if s.cfg.Security.NoAuth {
+		s.log.Warn("AUTHENTICATION IS OFF: everybody who reaches this node can read and change everything", "host", s.cfg.BindHost())
+	}
 	st := &s.cfg.Storage
 	s.log.Info("memory and durability",
 		"storage_backend", string(st.Backend),
@@ -42,6 +45,9 @@ func (s *Server) logLimits() {
 		"wal_enabled", st.Backend != BackendNull,
 		"wal_dir", s.cfg.raftDir(),
 	)
+	if st.Backend == BackendNull {
+		s.log.Info("eviction is off: with the backend null everything stays in memory, and is lost at the end")
+	}
 	s.log.Info("semantic search is off",
 		"embedding_provider", "none", "embedding_dimension", 0, "semantic_search_enabled", false, "vectorized_maps", "")
 	t := s.cfg.transportConfig()

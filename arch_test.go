@@ -28,10 +28,11 @@ var layers = map[string]struct {
 	"partitions": {[]string{"protocol", "fsm", "raftnode"}, "routing does not know sockets or tokens"},
 	"search":     {[]string{"protocol", "fsm"}, "indexes feed on change events only"},
 	"transport":  {[]string{"protocol", "partitions"}, "a socket reaches data through partitions only, so that every check is passed"},
+	"client":     {[]string{"protocol"}, "programs that use the client must not carry the server"},
 	".":          {[]string{"protocol", "fsm", "raftnode", "partitions", "search", "transport"}, "the embedding API builds everything and needs no tool"},
-	"cmd":        {[]string{".", "protocol", "fsm", "raftnode", "partitions", "search", "transport"}, "the executable"},
-	"e2e":        {[]string{"protocol"}, "end-to-end tests see what a client sees"},
-	"e2e/sim":    {[]string{".", "protocol", "fsm", "raftnode", "partitions", "search", "transport"}, "the simulation runs the real parts"},
+	"cmd":        {[]string{".", "client", "protocol", "fsm", "raftnode", "partitions", "search", "transport", "e2e"}, "the executable, which can test itself"},
+	"e2e":        {[]string{"client", "protocol"}, "end-to-end tests see what a client sees"},
+	"e2e/sim":    {[]string{".", "client", "protocol", "fsm", "raftnode", "partitions", "search", "transport"}, "the simulation runs the real parts"},
 }
 
 // maxEdges bounds the folder-to-folder imports of the server, the root package and

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
@@ -50,7 +51,7 @@ func loneNode(tb testing.TB) *Node {
 	cfg := DefaultNodeConfig("lone")
 	cfg.Mux.ListenAddr = "lone:7000"
 	cfg.Membership.ClientURL = "ws://lone/ws"
-	cfg.CacheBytes = 64 << 20
+	cfg.Cache = fsm.BudgetConfig{Ceiling: 64 << 20, High: 64 << 20, Low: 64 << 20}
 	n, err := OpenNode(cfg, NodeDeps{
 		Logger: hclog.NewNullLogger(), Network: memnet.New(1).Host("lone"), LogFS: logstore.NewMemFS(),
 		Store: memory.New(memory.Config{Durable: true}), Physical: func() int64 { return time.Now().UnixMilli() },

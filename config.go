@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/quorate/quorate/protocol"
 )
 
@@ -14,8 +16,8 @@ type Backend string
 const (
 	// BackendEmbedded keeps everything in one file and a log directory beside it.
 	BackendEmbedded Backend = "embedded"
-	// BackendRelational keeps records in PostgreSQL. Validate refuses it: this
-	// build does not contain it.
+	// BackendRelational is BackendEmbedded, and the leaders write the records to a
+	// table in PostgreSQL as well. PERSISTED then means that the table has them.
 	BackendRelational Backend = "relational"
 	// BackendNull keeps everything in memory and loses it at exit. For tests.
 	BackendNull Backend = "null"
@@ -45,6 +47,7 @@ type ServerConfig struct {
 
 	Network  NetworkConfig
 	Security SecurityConfig
+	Admin    AdminConfig
 	Storage  StorageConfig
 	Cluster  ClusterConfig
 }
@@ -56,7 +59,7 @@ type NetworkConfig struct {
 	Host string
 	// Port is the TCP port. 0 (the default) lets the system choose.
 	Port uint16
-	// TLS must be nil: this build does not terminate TLS for clients.
+	// TLS encrypts the listener. Nil (the default) is plain.
 	TLS *TLSConfig
 	// Connection bounds one client connection.
 	Connection ConnectionConfig
@@ -67,7 +70,7 @@ type NetworkConfig struct {
 	RequestTimeout time.Duration
 }
 
-// TLSConfig names the PEM files of a TLS listener.
+// TLSConfig names the PEM files of a TLS listener. They are read again when they change.
 type TLSConfig struct {
 	CertPath, KeyPath string
 	// CACertPath, when set, demands client certificates signed by this authority.
@@ -103,22 +106,46 @@ type SecurityConfig struct {
 	ForwardAuthErrors bool
 }
 
+// AdminConfig configures the admin API and the pages below /admin. They exist when
+// authentication is on, or only this machine reaches the listener.
+type AdminConfig struct {
+	// Username and Password are those of the operator. Default name admin; without a
+	// password nobody can log in.
+	Username, Password string
+	// Dir holds the pages below /admin. Empty (the default) means those in the binary.
+	Dir string
+}
+
 // StorageConfig configures where and how records are kept.
 type StorageConfig struct {
 	// Backend selects the store. Default BackendEmbedded.
 	Backend Backend
-	// Path is the file of BackendEmbedded. The directory Path+".raft" beside it
+	// Path is the file of BackendEmbedded and BackendRelational. The directory Path+".raft" beside it
 	// holds the log. Default ./service.db.
 	Path string
 	// Cache bounds the records kept in memory.
 	Cache CacheConfig
+	// Relational is the database of BackendRelational.
+	Relational RelationalConfig
 	// WriteBehind paces the writing of applied records to the store.
 	WriteBehind WriteBehindConfig
 }
 
-// CacheConfig bounds the in-memory record cache of BackendEmbedded. The cache
-// evicts record by record, least recently used first, once it is above the high
-// water mark; so LowPercent and Interval change nothing in this build.
+// RelationalConfig names the table of BackendRelational. Either URL or Pool is set.
+type RelationalConfig struct {
+	// URL is a PostgreSQL connection string.
+	URL string
+	// Pool is a pool of connections that stays the caller's, in place of URL.
+	Pool *pgxpool.Pool
+	// Table is the name of the table: letters, digits and '_', no digit in front, at most
+	// 40 characters. Empty means service_maps.
+	Table string
+}
+
+// CacheConfig bounds what is in memory of the records. At every tick that finds more
+// than the high water mark, records that the store holds leave memory, the least recently
+// used first, down to the low one; between ticks they leave one by one at the ceiling.
+// With BackendNull nothing leaves.
 type CacheConfig struct {
 	// MaxRAMMB is the ceiling in MiB, at least 16. Default 1024.
 	MaxRAMMB uint64
@@ -134,7 +161,8 @@ type CacheConfig struct {
 type WriteBehindConfig struct {
 	// FlushInterval is the longest time between two flushes. Default 1 s.
 	FlushInterval time.Duration
-	// BatchSize is how many records of a group one transaction takes. Default 100.
+	// BatchSize is how many records of a group lie between two states that the store can
+	// stand at, and in one transaction of BackendRelational. Default 100.
 	BatchSize int
 	// Capacity is how many records may wait before proposers are slowed. Default
 	// 10000.
@@ -164,6 +192,7 @@ func DefaultServerConfig() ServerConfig {
 		TombstoneAge:            7 * 24 * time.Hour,
 		PartitionCount:          protocol.PartitionCount,
 		Network:                 DefaultNetworkConfig(),
+		Admin:                   AdminConfig{Username: "admin"},
 		Storage: StorageConfig{
 			Backend: BackendEmbedded,
 			Path:    "./service.db",

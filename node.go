@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
+	"github.com/quorate/quorate/fsm/storage/postgres"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/partitions/live"
+	"github.com/quorate/quorate/partitions/mirror"
 	"github.com/quorate/quorate/partitions/notice"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol/hlc"
@@ -29,14 +32,18 @@ import (
 type NodeConfig struct {
 	// NodeID names the node. A store that belongs to another id is refused.
 	NodeID string
-	// CacheBytes bounds the clean records that all groups together keep in memory.
-	CacheBytes int
-	Mux        mux.Config
-	Log        logstore.Config
-	Flusher    writebehind.Config
-	Raft       raftnode.Config
-	Membership membership.Config
-	Router     partitions.Config
+	// Cache bounds the items that all groups together keep in memory; CacheInterval is
+	// how often the water marks are looked at.
+	Cache         fsm.BudgetConfig
+	CacheInterval time.Duration
+	Mux           mux.Config
+	Log           logstore.Config
+	Flusher       writebehind.Config
+	Raft          raftnode.Config
+	Membership    membership.Config
+	Router        partitions.Config
+	Mirror        mirror.Config
+	Scrub         ScrubConfig
 }
 
 // DefaultNodeConfig returns the configuration of production for a Node without disk,
@@ -44,13 +51,16 @@ type NodeConfig struct {
 // Membership.
 func DefaultNodeConfig(nodeID string) NodeConfig {
 	return NodeConfig{
-		NodeID:     nodeID,
-		Mux:        mux.DefaultConfig(),
-		Log:        logstore.MemConfig("wal"),
-		Flusher:    writebehind.DefaultConfig(),
-		Raft:       raftnode.DefaultConfig(),
-		Membership: membership.DefaultConfig(),
-		Router:     partitions.DefaultConfig(),
+		NodeID:        nodeID,
+		CacheInterval: time.Second,
+		Mux:           mux.DefaultConfig(),
+		Log:           logstore.MemConfig("wal"),
+		Flusher:       writebehind.DefaultConfig(),
+		Raft:          raftnode.DefaultConfig(),
+		Membership:    membership.DefaultConfig(),
+		Router:        partitions.DefaultConfig(),
+		Mirror:        mirror.DefaultConfig(),
+		Scrub:         DefaultScrubConfig(),
 	}
 }
 
@@ -63,6 +73,8 @@ type NodeDeps struct {
 	LogFS      logstore.FS
 	// Store keeps the node's state. OpenNode takes it over, also when it fails.
 	Store storage.Store
+	// Table is the table of the cluster in a database, nil without one.
+	Table *postgres.Table
 	// Physical is the wall clock in milliseconds since 1970.
 	Physical func() int64
 }
@@ -78,13 +90,30 @@ type Node struct {
 	mux     *mux.Mux
 	clock   *hlc.Clock
 	flusher *writebehind.Flusher
+	budget  *fsm.Budget
+	indexes *fsm.Indexes
 	hub     *live.Hub
 	board   *notice.Board
 	host    *raftnode.Host
 	agent   *membership.Agent
 	router  *partitions.Router
-	started time.Time
+	mirror  *mirror.Mirror // nil without a database
+	exports *exporter
+	repairs *repairer
+	scrubs  *scrubber
+	metrics *nodeMetrics
+	// indexed is the version of the index definitions in force, once there is a cluster; of
+	// relay only.
+	indexed struct {
+		known   bool
+		version uint64
+	}
+	// logDamage is what a scrub found in the log and could not mend; nil for nothing.
+	logDamage atomic.Pointer[string]
+	started   time.Time
 
+	// begun: log and store were found to belong together.
+	begun bool
 	// fatal takes the first reason why the node must stop. Capacity 1.
 	fatal chan error
 	// left is closed by Run when the node has left its cluster.
@@ -116,8 +145,20 @@ func (n *Node) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	n.flusher, err = writebehind.New(n.cfg.Flusher, writebehind.Deps{Logger: n.log, Store: n.deps.Store})
+	if err := beginEpoch(n.deps.Store, n.wal); err != nil {
+		return err
+	}
+	n.begun = true
+	n.flusher, err = writebehind.New(n.cfg.Flusher, writebehind.Deps{
+		Logger: n.log, Store: n.deps.Store, Registerer: n.deps.Registerer,
+	})
 	if err != nil {
+		return err
+	}
+	if n.budget, err = fsm.OpenBudget(n.cfg.Cache, n.deps.Registerer); err != nil {
+		return err
+	}
+	if n.indexes, err = fsm.OpenIndexes(n.deps.Registerer); err != nil {
 		return err
 	}
 	n.cfg.Mux.NodeID, n.cfg.Mux.Incarnation = identity.NodeID, identity.Incarnation
@@ -140,12 +181,18 @@ func (n *Node) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("open membership: %w", err)
 	}
+	if err := n.openMirror(); err != nil {
+		return err
+	}
 	n.openRouter(identity.ID())
-	return nil
+	n.handleTransfers()
+	n.exports, n.scrubs = newExporter(n), newScrubber(n)
+	return n.metrics.register(n.deps.Registerer)
 }
 
 func (n *Node) openHost(id raftnode.ServerID) error {
 	n.cfg.Raft.ID = id
+	n.repairs, n.metrics = newRepairer(n), newNodeMetrics(n)
 	if err := n.cfg.Raft.Validate(); err != nil {
 		return fmt.Errorf("raft configuration: %w", err)
 	}
@@ -154,17 +201,23 @@ func (n *Node) openHost(id raftnode.ServerID) error {
 		NewMachine:  n.newMachine,
 		DropMachine: n.dropMachine,
 		Fatal:       n.fail,
+		Damaged:     n.repairs.report,
 		Registerer:  n.deps.Registerer,
 	})
 	return nil
 }
 
-// newMachine opens the state of one group. The memory for clean records is shared
-// out evenly among the groups that a node can hold.
+// newMachine opens the state of one group.
 func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
-	cfg := fsm.Config{Group: group, CacheBytes: n.cfg.CacheBytes / int(n.cfg.Membership.Groups+1)}
-	deps := fsm.Deps{Logger: n.log, Store: n.deps.Store, Flusher: n.flusher, OnChange: n.changed}
-	if group != raftnode.SystemGroup { // to that the node itself listens
+	cfg := fsm.Config{Group: group, Budget: n.budget, Verify: true}
+	if group != raftnode.SystemGroup {
+		cfg.Indexes = n.indexes
+	}
+	deps := fsm.Deps{
+		Logger: n.log, Store: n.deps.Store, Flusher: n.flusher, OnChange: n.changed,
+		OnDamage: func(err error) { n.repairs.report(group, err) },
+	}
+	if group != raftnode.SystemGroup && n.deps.Table == nil { // to those the node itself listens
 		deps.Listening = n.hub.Listening
 	}
 	return fsm.Open(cfg, deps)
@@ -180,29 +233,61 @@ func (n *Node) dropMachine(group uint32) error {
 	return err
 }
 
-// changed hears of every change that a local replica applied.
+// changed hears of every change that a local replica applied. Those of a replica that is
+// still catching up are of long ago, and clients have heard of them from its holders.
 func (n *Node) changed(c *fsm.Changes) {
-	n.hub.Publish(c)
+	if g, running := n.host.Group(c.Group); running && g.Votes() {
+		n.hub.Publish(c)
+	}
 	n.board.Publish(c)
+	if n.mirror != nil {
+		n.mirror.Changed(c)
+	}
 	if c.Group == raftnode.SystemGroup {
 		n.agent.StateChanged()
 	}
 }
 
+// openMirror prepares writing to the database, if there is one.
+func (n *Node) openMirror() (err error) {
+	if n.deps.Table == nil {
+		return nil
+	}
+	n.mirror, err = mirror.New(n.cfg.Mirror, mirror.Deps{
+		Logger: n.log, Table: mirror.Postgres{Table: n.deps.Table}, Groups: partitions.HostGroups{Host: n.host},
+		Cluster: n.agent.State, Registerer: n.deps.Registerer,
+	})
+	return err
+}
+
+// admit slows proposers down while the store or the database has enough to write.
+func (n *Node) admit(ctx context.Context) error {
+	if n.mirror != nil {
+		if err := n.mirror.WaitBelowCapacity(ctx); err != nil {
+			return err
+		}
+	}
+	return n.flusher.WaitBelowCapacity(ctx)
+}
+
 func (n *Node) openRouter(id raftnode.ServerID) {
 	n.cfg.Router.Self = id
 	n.cfg.Router.Durable = n.deps.Store.Durable()
-	n.router = partitions.New(n.cfg.Router, partitions.Deps{
+	deps := partitions.Deps{
 		Logger:   n.log,
 		Groups:   partitions.HostGroups{Host: n.host},
 		Peers:    n.mux,
 		Clock:    n.clock,
 		Physical: n.deps.Physical,
 		Cluster:  n.agent.State,
-		Admit:    n.flusher.WaitBelowCapacity,
+		Admit:    n.admit,
 		Hub:      n.hub,
 		Board:    n.board,
-	})
+	}
+	if n.mirror != nil {
+		deps.Mirror = n.mirror
+	}
+	n.router = partitions.New(n.cfg.Router, deps)
 }
 
 // fail notes why the node must stop; Run returns it.

@@ -13,10 +13,14 @@ import (
 	"github.com/quorate/quorate/raftnode/mux"
 )
 
-// The methods of operator tools on the peer port. Requests are empty, replies JSON.
+// The methods of operator tools on the peer port. Replies are JSON, and so are
+// requests that are not empty.
 const (
-	methodStatus mux.Method = 64 // Status
-	methodLeave  mux.Method = 65 // the node id, when the node has left
+	methodStatus   mux.Method = 64 // Status
+	methodLeave    mux.Method = 65 // the node id, when the node has left
+	methodTransfer mux.Method = 66 // transferRequest; Transfer. Nodes pass it on to leaders
+	methodDrain    mux.Method = 67 // the node id, when the drain is about to begin
+	methodSupport  mux.Method = 68 // Support
 )
 
 // handleOperators answers operator tools. Whoever holds the cluster's secret, or
@@ -25,6 +29,11 @@ func (s *Server) handleOperators(node *Node) {
 	node.Mux().Handle(methodStatus, func(context.Context, mux.Peer, []byte) ([]byte, error) {
 		return json.Marshal(s.status(node))
 	})
+	s.handleSupport(node)
+	node.Mux().Handle(methodDrain, func(context.Context, mux.Peer, []byte) ([]byte, error) {
+		s.askDrain()
+		return json.Marshal(s.cfg.NodeID)
+	})
 	node.Mux().Handle(methodLeave, func(ctx context.Context, _ mux.Peer, _ []byte) ([]byte, error) {
 		s.leaving.Add(1)
 		defer s.leaving.Add(-1)
@@ -32,6 +41,22 @@ func (s *Server) handleOperators(node *Node) {
 			return nil, err
 		}
 		return json.Marshal(s.cfg.NodeID)
+	})
+}
+
+// handleTransfers takes requests to hand a leadership over, of operators and of nodes
+// that were asked by one.
+func (n *Node) handleTransfers() {
+	n.mux.Handle(methodTransfer, func(ctx context.Context, _ mux.Peer, body []byte) ([]byte, error) {
+		var req transferRequest
+		if err := json.Unmarshal(body, &req); err != nil {
+			return nil, fmt.Errorf("decode request: %w", err)
+		}
+		done, err := n.transfer(ctx, req)
+		if err != nil {
+			return nil, remoteTransfer(err)
+		}
+		return json.Marshal(done)
 	})
 }
 
@@ -49,8 +74,19 @@ func (s *Server) status(node *Node) *Status {
 	status := node.Status()
 	status.Health = s.transport.State().String()
 	status.Ready = s.transport.Ready()
-	status.UptimeSeconds = int64(time.Since(s.started) / time.Second)
+	status.UptimeSeconds = s.uptime()
+	status.Connections, status.MemoryBytes = s.transport.Connections(), memoryBytes()
 	return status
+}
+
+func (s *Server) uptime() int64 { return int64(time.Since(s.started) / time.Second) }
+
+// askDrain has Serve drain and return, as if its context had ended.
+func (s *Server) askDrain() {
+	select {
+	case s.drainAsked <- struct{}{}:
+	default: // it was asked already
+	}
 }
 
 // Leave takes the node out of its cluster for good. It blocks until that is done or
@@ -71,7 +107,7 @@ func (n *Node) Leave(ctx context.Context) error {
 // mux.Mux.CallAddr.
 func FetchStatus(ctx context.Context, addr, secret string) (*Status, error) {
 	var status Status
-	if err := ask(ctx, addr, secret, methodStatus, &status); err != nil {
+	if err := ask(ctx, addr, secret, methodStatus, nil, &status); err != nil {
 		return nil, err
 	}
 	return &status, nil
@@ -80,12 +116,12 @@ func FetchStatus(ctx context.Context, addr, secret string) (*Status, error) {
 // RequestLeave has the node at addr leave its cluster for good, and returns its
 // node id when it has. When ctx ends before, the leaving goes on.
 func RequestLeave(ctx context.Context, addr, secret string) (nodeID string, err error) {
-	err = ask(ctx, addr, secret, methodLeave, &nodeID)
+	err = ask(ctx, addr, secret, methodLeave, nil, &nodeID)
 	return nodeID, err
 }
 
 // ask makes one call as a tool that is no member.
-func ask(ctx context.Context, addr, secret string, method mux.Method, reply any) error {
+func ask(ctx context.Context, addr, secret string, method mux.Method, request []byte, reply any) error {
 	cfg := mux.DefaultConfig()
 	cfg.Secret = []byte(secret)
 	m, err := mux.Open(cfg, mux.Deps{Logger: hclog.NewNullLogger()})
@@ -93,7 +129,7 @@ func ask(ctx context.Context, addr, secret string, method mux.Method, reply any)
 		return err
 	}
 	defer m.Close()
-	body, _, err := m.CallAddr(ctx, addr, method, nil)
+	body, _, err := m.CallAddr(ctx, addr, method, request)
 	if err != nil {
 		return err
 	}

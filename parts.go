@@ -1,22 +1,27 @@
 package quorate
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/fsm/storage/bolt"
 	"github.com/quorate/quorate/fsm/storage/memory"
 	"github.com/quorate/quorate/fsm/storage/writebehind"
 	"github.com/quorate/quorate/raftnode/logstore"
 	"github.com/quorate/quorate/transport"
+	"github.com/quorate/quorate/transport/admin"
 	"github.com/quorate/quorate/transport/auth"
+	"github.com/quorate/quorate/transport/certs"
 )
 
 // openStore opens the backend that the configuration names, and with it makes the
@@ -40,15 +45,18 @@ func (c *ServerConfig) openStore(logger hclog.Logger) (storage.Store, error) {
 func (c *ServerConfig) nodeConfig(port int) NodeConfig {
 	cfg := DefaultNodeConfig(c.NodeID)
 	cfg.Flusher = writebehind.Config{
-		Interval:  c.Storage.WriteBehind.FlushInterval,
-		BatchSize: c.Storage.WriteBehind.BatchSize,
-		Capacity:  c.Storage.WriteBehind.Capacity,
+		Interval:      c.Storage.WriteBehind.FlushInterval,
+		BatchSize:     c.Storage.WriteBehind.BatchSize,
+		Capacity:      c.Storage.WriteBehind.Capacity,
+		CapacityBytes: c.Storage.Cache.waiting(),
 	}
+	cfg.Mirror.Interval, cfg.Mirror.BatchSize = c.Storage.WriteBehind.FlushInterval, c.Storage.WriteBehind.BatchSize
+	cfg.Mirror.Capacity = c.Storage.WriteBehind.Capacity
 	cfg.Mux.ListenAddr = net.JoinHostPort(c.BindHost(), strconv.Itoa(int(c.Cluster.Port)))
 	cfg.Mux.Advertise = unbracket(c.Cluster.Host)
 	cfg.Mux.Secret = []byte(c.Security.JWTSecret)
 	cfg.Membership.Seeds = c.Cluster.Seeds
-	cfg.Membership.ClientURL = "ws://" + net.JoinHostPort(unbracket(c.Cluster.Host), strconv.Itoa(port)) + "/ws"
+	cfg.Membership.ClientURL = c.scheme() + "://" + net.JoinHostPort(unbracket(c.Cluster.Host), strconv.Itoa(port)) + "/ws"
 	cfg.Router.CollectInterval, cfg.Router.CollectAge = c.GCInterval, c.TombstoneAge
 	if c.Storage.Backend == BackendNull {
 		// The store is memory already; a cache before it would hold everything twice.
@@ -56,19 +64,29 @@ func (c *ServerConfig) nodeConfig(port int) NodeConfig {
 	}
 	cfg.Log = logstore.DefaultConfig(filepath.Join(c.raftDir(), "wal"))
 	cfg.Raft.DataDir = filepath.Join(c.raftDir(), "incoming")
-	cfg.CacheBytes = c.Storage.Cache.limit()
+	cfg.Cache, cfg.CacheInterval = c.Storage.Cache.budget(), c.Storage.Cache.Interval
 	return cfg
 }
 
-// reservedMB is what a node needs beside its clean records: the two journals of the
-// store, what is not flushed yet, the log and the connections.
+// reservedMB is what a node needs of a large ceiling beside the items in memory: the two
+// journals of the store, the log and the connections.
 const reservedMB = 112
 
-// limit is the number of bytes above which clean records are evicted.
-func (c *CacheConfig) limit() int {
-	left := c.MaxRAMMB - min(reservedMB, c.MaxRAMMB/2)
-	return int(left << 20 / 100 * uint64(c.HighPercent))
+// maxWaiting bounds what waits for the store under a large ceiling.
+const maxWaiting = 32 << 20
+
+// budget shares the ceiling out: what is not reserved is for items.
+func (c *CacheConfig) budget() fsm.BudgetConfig {
+	ceiling := (c.MaxRAMMB - min(reservedMB, c.MaxRAMMB/2)) << 20
+	return fsm.BudgetConfig{
+		Ceiling: int(ceiling),
+		High:    int(ceiling / 100 * uint64(c.HighPercent)),
+		Low:     int(ceiling / 100 * uint64(c.LowPercent)),
+	}
 }
+
+// waiting is how many bytes of changed records may wait for the store.
+func (c *CacheConfig) waiting() int { return int(min(maxWaiting, c.MaxRAMMB<<20/8)) }
 
 // logFS is where the log lies: nil for the files of the system.
 func (c *ServerConfig) logFS() logstore.FS {
@@ -93,13 +111,57 @@ func (c *ServerConfig) transportConfig() transport.Config {
 	ws.Connection.IdleTimeout = c.Network.Connection.IdleTimeout
 	ws.Connection.WriteBufferSize = c.Network.Connection.WSWriteBufferSize
 	ws.Connection.MaxWriteBufferSize = c.Network.Connection.WSMaxWriteBufferSize
+	cfg.Admin = c.adminConfig(&cfg)
 	return cfg
 }
 
+// scheme is that of the URL which clients dial.
+func (c *ServerConfig) scheme() string {
+	if c.Network.TLS != nil {
+		return "wss"
+	}
+	return "ws"
+}
+
+// tlsConfig encrypts the client listener; nil is plain.
+func (c *ServerConfig) tlsConfig(logger hclog.Logger) (*tls.Config, error) {
+	t := c.Network.TLS
+	if t == nil {
+		return nil, nil
+	}
+	return certs.Load(certs.Files{Cert: t.CertPath, Key: t.KeyPath, CA: t.CACertPath}, logger)
+}
+
+// adminConfig configures what operators see and change.
+func (c *ServerConfig) adminConfig(t *transport.Config) admin.Config {
+	cfg := t.Admin
+	local := c.loopback()
+	cfg.Enabled, cfg.Open = !c.Security.NoAuth || local, c.Security.NoAuth && local
+	cfg.Username, cfg.Password, cfg.Dir = c.Admin.Username, c.Admin.Password, c.Admin.Dir
+	cfg.Fixed = admin.Fixed{
+		NodeID: c.NodeID, DefaultOperationTimeoutMs: c.DefaultOperationTimeout.Milliseconds(), PartitionCount: c.PartitionCount,
+		Host: c.BindHost(), Port: int(c.Network.Port), RequireAuth: !c.Security.NoAuth, MaxValueBytes: t.WebSocket.MaxValueBytes,
+		IdleTimeoutMs: t.WebSocket.Connection.IdleTimeout.Milliseconds(), SendTimeoutMs: t.WebSocket.Connection.SendTimeout.Milliseconds(),
+		OutboundChannelCapacity: t.WebSocket.Connection.OutboundCapacity,
+	}
+	cfg.Defaults = admin.Runtime{
+		GCIntervalMs: c.GCInterval.Milliseconds(), MaxConcurrentOperations: c.MaxConcurrentOperations,
+		MaxConnections: t.WebSocket.MaxConnections, OperationsPerSecond: t.WebSocket.RatePerSecond,
+	}
+	return cfg
+}
+
+// loopback reports whether only this machine reaches the client listener.
+func (c *ServerConfig) loopback() bool {
+	host := c.BindHost()
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
 // verifier checks the tokens of clients.
-func (c *ServerConfig) verifier(logger hclog.Logger, now func() int64) (*auth.Verifier, error) {
+func (c *ServerConfig) verifier(logger hclog.Logger, now func() int64, operators *auth.Admin) (*auth.Verifier, error) {
 	cfg := auth.DefaultConfig()
 	cfg.Secret = []byte(c.Security.JWTSecret)
 	cfg.ForwardErrors = c.Security.ForwardAuthErrors
-	return auth.New(cfg, auth.Deps{Logger: logger, Now: now})
+	return auth.New(cfg, auth.Deps{Logger: logger, Now: now, Admin: operators})
 }

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/transport"
+	"github.com/quorate/quorate/transport/admin"
+	"github.com/quorate/quorate/transport/auth"
 )
 
 const (
@@ -30,6 +33,14 @@ type Deps struct {
 	Logger hclog.Logger
 	// Registry takes the metrics, which /metrics shows. Nil means one of its own.
 	Registry *prometheus.Registry
+	// LogFilter is the filter of Logger, which the settings show; SetLogFilter changes it
+	// when the settings are changed, CheckLogFilter says why one cannot be used. Nil
+	// functions leave the log as it is.
+	LogFilter      string
+	SetLogFilter   func(filter string) error
+	CheckLogFilter func(filter string) error
+	// LogTail returns the end of the log, for support bundles. Nil has none.
+	LogTail func() string
 }
 
 // Server is one node with its client listener. Its life: New, Start, Serve, Close.
@@ -40,6 +51,10 @@ type Server struct {
 	started   time.Time
 	transport *transport.Server
 	port      int
+	// logTail is Deps.LogTail.
+	logTail func() string
+	// pool is to the database of the cluster, if the server made it.
+	pool *pgxpool.Pool
 
 	// mu protects node.
 	mu sync.RWMutex
@@ -47,6 +62,8 @@ type Server struct {
 	node *Node
 	// fatal takes the failure of the client listener. Capacity 1.
 	fatal chan error
+	// drainAsked takes the wish of an operator that the node stops. Capacity 1.
+	drainAsked chan struct{}
 	// leaving counts the operators who wait to hear that the node has left.
 	leaving atomic.Int32
 }
@@ -57,34 +74,65 @@ func New(cfg ServerConfig, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: deps.Logger, registry: deps.Registry, started: time.Now(), fatal: make(chan error, 1)}
+	s := &Server{cfg: cfg, log: deps.Logger, registry: deps.Registry, started: time.Now(), fatal: make(chan error, 1), drainAsked: make(chan struct{}, 1), logTail: deps.LogTail}
 	if s.log == nil {
 		s.log = hclog.NewNullLogger()
 	}
 	if s.registry == nil {
 		s.registry = newRegistry()
 	}
-	td := transport.Deps{
-		Logger: s.log, Now: unixMillis, CaughtUp: s.caughtUp,
-		Registerer: s.registry, Gatherer: s.registry, Fatal: s.listenerFailed,
-	}
-	if !cfg.Security.NoAuth {
-		td.Secret = []byte(cfg.Security.JWTSecret)
-		verifier, err := cfg.verifier(s.log, unixMillis)
-		if err != nil {
-			return nil, err
-		}
-		td.Verifier = verifier
-	}
-	t, err := transport.New(cfg.transportConfig(), td)
+	td, err := s.transportDeps(deps)
 	if err != nil {
 		return nil, err
 	}
-	s.transport = t
+	tc := cfg.transportConfig()
+	tc.Admin.Defaults.LogLevel = deps.LogFilter
+	if tc.TLS, err = cfg.tlsConfig(s.log); err != nil {
+		return nil, err
+	}
+	if s.transport, err = transport.New(tc, td); err != nil {
+		return nil, err
+	}
+	if err := s.registry.Register(newNodeCollector(s)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	return s, nil
 }
 
-func unixMillis() int64 { return time.Now().UnixMilli() }
+// transportDeps are what the client listener works with.
+func (s *Server) transportDeps(deps Deps) (transport.Deps, error) {
+	td := transport.Deps{
+		Logger: s.log, Now: unixMillis, CaughtUp: s.caughtUp, Cluster: operators{s},
+		Apply: s.applier(deps.SetLogFilter), CheckLog: deps.CheckLogFilter,
+		Registerer: s.registry, Gatherer: s.registry, Fatal: s.listenerFailed,
+	}
+	var err error
+	if td.Tokens, err = auth.NewAdmin([]byte(s.cfg.Security.JWTSecret), unixMillis); err != nil {
+		return td, err
+	}
+	if !s.cfg.Security.NoAuth {
+		td.Secret = []byte(s.cfg.Security.JWTSecret)
+		verifier, err := s.cfg.verifier(s.log, unixMillis, td.Tokens)
+		if err != nil {
+			return td, err
+		}
+		td.Verifier = verifier
+	}
+	return td, nil
+}
+
+// applier puts changed settings into force that are not the listener's.
+func (s *Server) applier(setLogFilter func(string) error) func(admin.Runtime) error {
+	return func(r admin.Runtime) error {
+		if node := s.current(); node != nil {
+			node.Router().SetCollectInterval(time.Duration(r.GCIntervalMs) * time.Millisecond)
+		}
+		if setLogFilter != nil {
+			return setLogFilter(r.LogLevel)
+		}
+		return nil
+	}
+}
 
 // Start binds the client listener and returns its port. From then on the probes
 // answer, and clients are told that the node is starting. Serve follows.
@@ -102,7 +150,10 @@ func (s *Server) Start() (port int, err error) {
 // the node from opening; *RefusedError; one that wraps ErrStorageFailed; a failure
 // of the listener. It is called once, after Start; Close follows.
 func (s *Server) Serve(ctx context.Context) error {
-	node, err := s.openNode()
+	node, err := s.openNode(ctx)
+	if s.pool != nil {
+		defer s.pool.Close()
+	}
 	if err != nil {
 		return err
 	}
@@ -146,13 +197,21 @@ func (s *Server) linger() {
 }
 
 // openNode opens the store and the parts of the node.
-func (s *Server) openNode() (*Node, error) {
+func (s *Server) openNode(ctx context.Context) (*Node, error) {
 	store, err := s.cfg.openStore(s.log)
 	if err != nil {
 		return nil, err
 	}
-	node, err := OpenNode(s.cfg.nodeConfig(s.port), NodeDeps{
-		Logger: s.log, Registerer: s.registry, LogFS: s.cfg.logFS(), Store: store, Physical: unixMillis,
+	table, err := s.openTable(ctx, store)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	cfg := s.cfg.nodeConfig(s.port)
+	if err := stress(&cfg); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	node, err := OpenNode(cfg, NodeDeps{
+		Logger: s.log, Registerer: s.registry, LogFS: s.cfg.logFS(), Store: store, Table: table, Physical: unixMillis,
 	})
 	if err != nil {
 		return nil, err
@@ -171,6 +230,9 @@ func (s *Server) openNode() (*Node, error) {
 func (s *Server) wait(ctx context.Context, ran <-chan error) (running bool, err error) {
 	select {
 	case <-ctx.Done():
+		return true, nil
+	case <-s.drainAsked:
+		s.log.Info("draining", "asked by", "operator")
 		return true, nil
 	case err := <-s.fatal:
 		return true, err

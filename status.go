@@ -1,6 +1,7 @@
 package quorate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,20 +31,31 @@ type Status struct {
 	// PeerAddr and ClientURL are the addresses given to peers and to clients.
 	PeerAddr  string `json:"peerAddr"`
 	ClientURL string `json:"clientUrl"`
+	// Connections are the clients of the node, MemoryBytes what its process holds.
+	Connections int    `json:"connections"`
+	MemoryBytes uint64 `json:"memoryBytes"`
 	// UptimeSeconds counts from the start of the process.
 	UptimeSeconds int64 `json:"uptimeSeconds"`
+	// DatabasePending is the number of changed keys, of groups that this node leads, which
+	// the database of the relational backend does not have yet.
+	DatabasePending int `json:"databasePending,omitempty"`
 	// Groups are the Raft groups with a replica on this node, by number; group 0 is
 	// the system group.
 	Groups []GroupStatus `json:"groups"`
 	// Members are the cluster's nodes as this node's replica of the system group
 	// knows them, by server id.
 	Members []MemberStatus `json:"members"`
+	// LogDamage is what a scrub found in the node's log and could not mend. The node would
+	// not start again.
+	LogDamage string `json:"logDamage,omitempty"`
 }
 
 // GroupStatus is one replica of a Raft group.
 type GroupStatus struct {
 	Group uint32 `json:"group"`
-	// Role is leader, candidate, follower or shutdown; a non-voter is a follower.
+	// Role is leader, candidate, follower or shutdown; a non-voter is a follower. It is
+	// damaged for a replica that is out of service because its state is; Damage says why,
+	// and all else is empty.
 	Role string `json:"role"`
 	Term uint64 `json:"term"`
 	// Leader is the server id of the leader as this replica knows it, or empty.
@@ -68,6 +80,11 @@ type GroupStatus struct {
 	// LastContactMillis is how long ago a follower heard from its leader, 0 on the
 	// leader, -1 if it never did.
 	LastContactMillis int64 `json:"lastContactMs"`
+	// Damage is what was found to be damaged, if anything, and why it was not replaced by
+	// another node's yet.
+	Damage string `json:"damage,omitempty"`
+	// SetAside is how many damaged states of the group take space in the node's store.
+	SetAside int `json:"setAside,omitempty"`
 }
 
 // MemberStatus is one node of the cluster.
@@ -99,10 +116,25 @@ func (n *Node) Status() *Status {
 		Groups:    []GroupStatus{},
 		Members:   []MemberStatus{},
 	}
+	if n.mirror != nil {
+		s.DatabasePending = n.mirror.Pending()
+	}
+	if damage := n.logDamage.Load(); damage != nil {
+		s.LogDamage = *damage
+	}
 	now := time.Now()
 	for i := range a.Groups {
 		s.Groups = append(s.Groups, groupStatus(&a.Groups[i], now))
 	}
+	for _, d := range n.host.Damaged() {
+		s.Groups = append(s.Groups, GroupStatus{
+			Group: d.Group, Role: "damaged", Damage: n.repairs.explain(d), Voters: []string{}, Nonvoters: []string{}, LastContactMillis: -1,
+		})
+	}
+	for i := range s.Groups {
+		s.Groups[i].SetAside = n.repairs.setAside(s.Groups[i].Group)
+	}
+	slices.SortFunc(s.Groups, func(a, b GroupStatus) int { return cmp.Compare(a.Group, b.Group) })
 	for _, m := range a.Members {
 		s.Members = append(s.Members, MemberStatus{
 			ServerID: m.ID, NodeID: m.NodeID, Status: m.Status.String(), PeerAddr: m.PeerAddr, ClientURL: m.ClientURL,

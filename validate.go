@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/fsm/storage/postgres"
 )
 
 const (
@@ -56,7 +58,7 @@ func (c *ServerConfig) validateNode(v *validation) {
 func (c *ServerConfig) validateNetwork(v *validation) {
 	n := &c.Network
 	v.check(validHost(n.Host, true), "Network.Host", "must be a host name or an IP address, without a port")
-	v.check(n.TLS == nil, "Network.TLS", "is not part of this build: terminate TLS in front of the server")
+	v.check(n.TLS == nil || n.TLS.CertPath != "" && n.TLS.KeyPath != "", "Network.TLS", "must name a certificate and its key")
 	v.positive(n.RequestTimeout, "Network.RequestTimeout")
 	v.check(n.Connection.OutboundChannelCapacity > 0, "Network.Connection.OutboundChannelCapacity", "must be greater than zero")
 	v.positive(n.Connection.SendTimeout, "Network.Connection.SendTimeout")
@@ -72,6 +74,7 @@ func (c *ServerConfig) validateNetwork(v *validation) {
 func (c *ServerConfig) validateSecurity(v *validation) {
 	v.check(c.Security.JWTSecret != "" || c.Security.NoAuth, "Security.JWTSecret",
 		"must be set unless authentication is off")
+	v.check(c.Admin.Username != "", "Admin.Username", "must not be empty")
 }
 
 func (c *ServerConfig) validateStorage(v *validation) {
@@ -80,7 +83,8 @@ func (c *ServerConfig) validateStorage(v *validation) {
 	case BackendEmbedded:
 		v.check(s.Path != "", "Storage.Path", "must name a file")
 	case BackendRelational:
-		v.check(false, "Storage.Backend", "the backend \"relational\" is not part of this build; use embedded or null")
+		v.check(s.Path != "", "Storage.Path", "must name a file")
+		c.validateRelational(v)
 	case BackendNull:
 	default:
 		v.check(false, "Storage.Backend", "%q is not one of embedded, relational, null", s.Backend)
@@ -95,6 +99,22 @@ func (c *ServerConfig) validateStorage(v *validation) {
 	v.positive(w.FlushInterval, "Storage.WriteBehind.FlushInterval")
 	v.check(w.BatchSize > 0, "Storage.WriteBehind.BatchSize", "must be greater than zero")
 	v.check(w.Capacity > 0, "Storage.WriteBehind.Capacity", "must be greater than zero")
+}
+
+func (c *ServerConfig) validateRelational(v *validation) {
+	r := &c.Storage.Relational
+	switch {
+	case r.Pool != nil:
+		v.check(r.URL == "", "Storage.Relational.URL", "must be empty when a pool is given")
+	case r.URL == "":
+		v.check(false, "Storage.Relational.URL", "must be set for the backend relational")
+	default:
+		// What is wrong is not repeated: the string may hold a password.
+		_, err := postgres.ParseURL(r.URL)
+		v.check(err == nil, "Storage.Relational.URL", "is not a PostgreSQL connection string")
+	}
+	v.check(r.Table == "" || postgres.ValidTable(r.Table) == nil, "Storage.Relational.Table",
+		"must be letters, digits and '_', no digit in front, at most 40 characters")
 }
 
 func (c *ServerConfig) validateCluster(v *validation) {

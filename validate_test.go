@@ -92,17 +92,21 @@ func TestValidateNamesTheField(t *testing.T) {
 		"Network.Connection.SendTimeout":             func(c *quorate.ServerConfig) { c.Network.Connection.SendTimeout = 0 },
 		"Network.Connection.IdleTimeout":             func(c *quorate.ServerConfig) { c.Network.Connection.IdleTimeout = 0 },
 		"Security.JWTSecret":                         func(c *quorate.ServerConfig) { c.Security.JWTSecret = "" },
-		"Storage.Backend":                            func(c *quorate.ServerConfig) { c.Storage.Backend = quorate.BackendRelational },
-		"Storage.Path":                               func(c *quorate.ServerConfig) { c.Storage.Path = "" },
-		"Storage.Cache.MaxRAMMB":                     func(c *quorate.ServerConfig) { c.Storage.Cache.MaxRAMMB = 15 },
-		"Storage.Cache.HighPercent":                  func(c *quorate.ServerConfig) { c.Storage.Cache.HighPercent = 101 },
-		"Storage.Cache.LowPercent":                   func(c *quorate.ServerConfig) { c.Storage.Cache.LowPercent = 85 },
-		"Storage.Cache.Interval":                     func(c *quorate.ServerConfig) { c.Storage.Cache.Interval = 0 },
-		"Storage.WriteBehind.FlushInterval":          func(c *quorate.ServerConfig) { c.Storage.WriteBehind.FlushInterval = 0 },
-		"Storage.WriteBehind.BatchSize":              func(c *quorate.ServerConfig) { c.Storage.WriteBehind.BatchSize = 0 },
-		"Storage.WriteBehind.Capacity":               func(c *quorate.ServerConfig) { c.Storage.WriteBehind.Capacity = 0 },
-		"Cluster.Host":                               func(c *quorate.ServerConfig) { c.Cluster.Host = "" },
-		"Cluster.Seeds":                              func(c *quorate.ServerConfig) { c.Cluster.Seeds = []string{"a:1", "a"} },
+		"Storage.Backend":                            func(c *quorate.ServerConfig) { c.Storage.Backend = "redis" },
+		"Storage.Relational.URL":                     func(c *quorate.ServerConfig) { c.Storage.Backend = quorate.BackendRelational },
+		"Storage.Relational.Table": func(c *quorate.ServerConfig) {
+			c.Storage.Backend, c.Storage.Relational = quorate.BackendRelational, quorate.RelationalConfig{URL: "postgres://h/d", Table: "no-name"}
+		},
+		"Storage.Path":                      func(c *quorate.ServerConfig) { c.Storage.Path = "" },
+		"Storage.Cache.MaxRAMMB":            func(c *quorate.ServerConfig) { c.Storage.Cache.MaxRAMMB = 15 },
+		"Storage.Cache.HighPercent":         func(c *quorate.ServerConfig) { c.Storage.Cache.HighPercent = 101 },
+		"Storage.Cache.LowPercent":          func(c *quorate.ServerConfig) { c.Storage.Cache.LowPercent = 85 },
+		"Storage.Cache.Interval":            func(c *quorate.ServerConfig) { c.Storage.Cache.Interval = 0 },
+		"Storage.WriteBehind.FlushInterval": func(c *quorate.ServerConfig) { c.Storage.WriteBehind.FlushInterval = 0 },
+		"Storage.WriteBehind.BatchSize":     func(c *quorate.ServerConfig) { c.Storage.WriteBehind.BatchSize = 0 },
+		"Storage.WriteBehind.Capacity":      func(c *quorate.ServerConfig) { c.Storage.WriteBehind.Capacity = 0 },
+		"Cluster.Host":                      func(c *quorate.ServerConfig) { c.Cluster.Host = "" },
+		"Cluster.Seeds":                     func(c *quorate.ServerConfig) { c.Cluster.Seeds = []string{"a:1", "a"} },
 	}
 	for field, spoil := range cases {
 		t.Run(field, func(t *testing.T) {

@@ -1,0 +1,128 @@
+package quorate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate"
+)
+
+// metricNames are the names of metrics in a text.
+var metricNames = regexp.MustCompile(`\b(?:service|quorate|process|go)_[a-z0-9_]+\b`)
+
+// TestBoardAndAlertsUseMetricsThatExist compares the board and the alerts with what a
+// server shows.
+func TestBoardAndAlertsUseMetricsThatExist(t *testing.T) {
+	noLeaks(t)
+	cfg := quorate.DefaultServerConfig()
+	cfg.NodeID = "n1"
+	cfg.Security.NoAuth = true
+	cfg.Storage.Path = filepath.Join(t.TempDir(), "n1.db")
+	port, end := embed(t, cfg)
+	awaitReady(t, port)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	exists := map[string]bool{}
+	for line := range strings.SplitSeq(string(shown), "\n") {
+		if name := metricNames.FindString(line); name != "" && strings.HasPrefix(line, name) {
+			exists[name] = true
+		}
+	}
+	alerts, err := os.ReadFile("deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var expressions []string
+	for line := range strings.SplitSeq(string(alerts), "\n") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: "); ok {
+			expressions = append(expressions, text)
+		}
+	}
+	board, err := os.ReadFile("deploy/grafana/quorate.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var panels struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(board, &panels); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range panels.Panels {
+		for _, target := range p.Targets {
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	used := 0
+	for _, expr := range expressions {
+		for _, name := range metricNames.FindAllString(expr, -1) {
+			used++
+			if !exists[name] {
+				t.Errorf("%s is not a metric of the server, used in %s", name, expr)
+			}
+		}
+	}
+	if used < 30 {
+		t.Errorf("only %d metrics are used; are the files read?", used)
+	}
+}
+
+// TestManifestsPassSettingsThatExist compares the flags, variables, ports and paths of the
+// packaging files with the server's.
+func TestManifestsPassSettingsThatExist(t *testing.T) {
+	usage, err := os.ReadFile("cmd/quorate/config/testdata/usage.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`--[a-z]+(?:-[a-z]+)*=`)
+	variables := regexp.MustCompile(`\b(?:SERVICE_[A-Z_]+|JWT_SECRET|STORAGE_BACKEND|DATABASE_URL)\b`)
+	paths := regexp.MustCompile(`/health/[a-z]+`)
+	seen := 0
+	for _, file := range []string{"Dockerfile", "deploy/compose.yml", "deploy/systemd/quorate.service", "deploy/kubernetes/quorate.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := variables.FindAllString(string(text), -1)
+		for _, flag := range flags.FindAllString(string(text), -1) {
+			if flag = strings.TrimSuffix(flag, "="); flag != "--interval" && flag != "--timeout" && flag != "--start-period" && flag != "--from" && flag != "--chown" && flag != "--from-literal" {
+				names = append(names, flag)
+			}
+		}
+		for _, name := range names {
+			seen++
+			if !strings.Contains(string(usage), name) {
+				t.Errorf("%s: the server does not know %s", file, name)
+			}
+		}
+		for _, path := range paths.FindAllString(string(text), -1) {
+			if path != "/health/live" && path != "/health/ready" {
+				t.Errorf("%s: %s is no probe", file, path)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d settings are passed; are the files read?", seen)
+	}
+}
