@@ -178,7 +178,11 @@ func (m *Machine) Counter(name string) (cells []command.Cell, index uint64, err 
 	return cells, index, err
 }
 
-// applyRead changes nothing.
+// applyRead changes nothing, and tells how far the tokens of locks have come.
 func applyRead(r *run, c command.Raw) (command.Result, error) {
-	return r.unchanged(), command.CheckRead(c)
+	res := r.unchanged()
+	if c.Version >= command.TellingReadVersion {
+		res.Value = command.EncodeGreatestToken(r.machine.locks.Fence())
+	}
+	return res, command.CheckRead(c)
 }

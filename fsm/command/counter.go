@@ -168,15 +168,16 @@ func DecodeTotal(value []byte) (float64, error) {
 }
 
 // EncodeRead encodes a command that changes nothing: once it is applied, so is everything
-// that was committed before it was proposed.
-func EncodeRead() Raw { return Raw{Kind: KindRead, Version: readVersion} }
+// that was committed before it was proposed. The Value of its result is EncodeGreatestToken.
+func EncodeRead() Raw { return Raw{Kind: KindRead, Version: TellingReadVersion} }
 
-const readVersion = 1
+// TellingReadVersion is the version of KindRead since which its result has a Value.
+const TellingReadVersion = 2
 
 // CheckRead fails unless c is what EncodeRead wrote. Errors wrap ErrMalformed or
 // ErrFormat.
 func CheckRead(c Raw) error {
-	if err := checkVersion(c, readVersion); err != nil {
+	if err := checkVersion(c, TellingReadVersion); err != nil {
 		return err
 	}
 	r := codec.NewReader(c.Body)

@@ -104,6 +104,20 @@ func DecodeLockSession(c Raw) (LockSession, error) {
 	return m, nil
 }
 
+// EncodeGreatestToken encodes the Value of the result of KindRead: no lock of the group was
+// given a greater token before it.
+func EncodeGreatestToken(token uint64) []byte { return binary.AppendUvarint(nil, token) }
+
+// DecodeGreatestToken decodes it. Errors wrap ErrMalformed.
+func DecodeGreatestToken(value []byte) (uint64, error) {
+	r := codec.NewReader(value)
+	token := r.Uvarint()
+	if err := r.End(); err != nil {
+		return 0, malformed("decode greatest token", err)
+	}
+	return token, nil
+}
+
 // DecodeOutcome decodes the Value of the result of KindLock or KindCancel. Errors wrap
 // ErrMalformed.
 func DecodeOutcome(value []byte) (lock.Outcome, error) {
