@@ -37,6 +37,7 @@ type fakeCluster struct {
 	fail    func(group uint32, attempt int) string
 	refuse  map[string]protocol.Code // by key
 	tries   map[uint32]int
+	token   uint64        // the greatest that a lock of any group was given
 	hold    chan struct{} // proposals wait for it when not nil
 	routers map[raftnode.ServerID]*Router
 	nodes   map[raftnode.ServerID]*fakeNode
@@ -48,6 +49,7 @@ type fakeNode struct {
 	handler mux.Handler
 	clock   fakeClock
 	down    bool
+	token   uint64 // the greatest that its replicas have seen
 }
 
 type fakeClock struct {
@@ -119,6 +121,9 @@ func (c *fakeCluster) keys(t *testing.T) []string {
 	var keys []string
 	for _, cmds := range c.applied {
 		for _, cmd := range cmds {
+			if cmd.Kind == command.KindRead {
+				continue
+			}
 			put, err := command.DecodePut(cmd)
 			require.NoError(t, err)
 			keys = append(keys, put.Key)
@@ -187,6 +192,12 @@ func (n *fakeNode) LockStatus(string, lock.Request) lock.Outcome {
 
 func (n *fakeNode) Locks() []string { return nil }
 
+func (n *fakeNode) GreatestToken() uint64 {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	return n.token
+}
+
 func (n *fakeNode) Gateways() map[string]uint64 { return nil }
 
 func (n *fakeNode) Counter(string) ([]command.Cell, uint64, error) { return nil, 0, nil }
@@ -247,7 +258,11 @@ func (p *fakeProposal) Wait(ctx context.Context) ([]command.Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, command.Result{Index: uint64(len(c.applied[p.group])), Code: c.refuse[key], Reason: key, Changed: true})
+		res := command.Result{Index: uint64(len(c.applied[p.group])), Code: c.refuse[key], Reason: key, Changed: true}
+		if cmd.Kind == command.KindRead {
+			res.Value = command.EncodeGreatestToken(c.token)
+		}
+		results = append(results, res)
 	}
 	if p.outcome == "unknown" {
 		return nil, raftnode.ErrUnknown

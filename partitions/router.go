@@ -124,6 +124,8 @@ type Replica interface {
 	Tag(mapName, tag string) (fsm.TagState, error)
 	// Counter returns the cells of a counter, and the index of the state.
 	Counter(name string) ([]command.Cell, uint64, error)
+	// GreatestToken is the greatest token that a lock of the group was given.
+	GreatestToken() uint64
 	locks.Replica
 }
 
@@ -204,7 +206,9 @@ type Router struct {
 	closed   bool
 	lanes    map[uint32]*lane
 	horizons map[uint32]knownHorizon
-	queues   map[uint32]*persistQueue
+	// tokens are the greatest tokens that groups told of.
+	tokens map[uint32]uint64
+	queues map[uint32]*persistQueue
 
 	// rendered caches the client's view of the last cluster state.
 	rendered atomic.Pointer[renderedMap]
@@ -220,7 +224,7 @@ func New(cfg Config, deps Deps) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Router{
 		cfg: cfg, deps: deps, log: deps.Logger.Named("partitions"), ctx: ctx, cancel: cancel,
-		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{}, horizons: map[uint32]knownHorizon{},
+		workers: workers.New(idleWorkers), lanes: map[uint32]*lane{}, horizons: map[uint32]knownHorizon{}, tokens: map[uint32]uint64{},
 		queues:       map[uint32]*persistQueue{},
 		collectPaced: make(chan struct{}, 1),
 		boot:         fmt.Sprintf("%s/%s", cfg.Self, rand.Text()[:12]),
@@ -288,6 +292,9 @@ func (r *Router) Write(ctx context.Context, s *Session, ops []Op) ([]Verdict, er
 	}
 	w := newWrite(ctx, s, ops)
 	w.mirrored = r.deps.Mirror != nil
+	if err := r.judgeFences(ctx, w); err != nil {
+		return nil, err
+	}
 	for _, p := range r.split(w, groups) {
 		r.lane(p.group).submit(p)
 	}

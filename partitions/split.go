@@ -45,12 +45,15 @@ func (r *Router) split(w *write, groups uint32) []*part {
 	return list
 }
 
-// targets lists the commands of a write. The owner of a key gets its operations. The
+// targets lists the commands of a write, without operations that are refused already. The owner of a key gets its operations. The
 // removal of a tag that the owner has not seen goes to every group: the tag belongs to
 // the map, and its record may be under another key.
 func (r *Router) targets(w *write, groups uint32) []target {
 	list := make([]target, 0, len(w.ops))
 	for i := range w.ops {
+		if w.results[i].Code != 0 {
+			continue
+		}
 		op := &w.ops[i]
 		owner := placement.GroupOf(op.Key, groups)
 		// A fence is that of the key's group.

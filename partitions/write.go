@@ -62,7 +62,11 @@ func newWrite(ctx context.Context, s *Session, ops []Op) *write {
 	return w
 }
 
-func (w *write) expect(parts int) { w.left = parts }
+func (w *write) expect(parts int) {
+	if w.left = parts; parts == 0 {
+		close(w.done)
+	}
+}
 
 // begin marks one part as under way and reports whether it may go: not when the
 // caller has given up or its deadline has passed.
