@@ -111,7 +111,7 @@ func (c *caller) renew(ctx context.Context, l *held, ttl int64) {
 	case *protocol.LockReleased:
 		op.Outcome, op.Refused, op.Until = check.Failed, true, 0
 	default:
-		op.Outcome, op.Until = check.Unknown, 0
+		op.Outcome = check.Unknown
 	}
 	c.end(op)
 	if err != nil {

@@ -35,7 +35,7 @@ func totals(kind Kind, client int, total float64, o Outcome, call, ret int64) Op
 func token(client int, kind Kind, t uint64, o Outcome, call, ret int64) Op {
 	return with(row(client, kind, "", o, call, ret), func(op *Op) {
 		op.Token = t
-		if kind == Acquire || kind == Renew && o == OK {
+		if kind == Acquire || kind == Renew && o != Failed {
 			op.Until = call + 100
 		}
 	})
@@ -188,6 +188,18 @@ func TestJudges(t *testing.T) {
 		{"second holder after the lease", Locks, []Op{
 			token(1, Acquire, 1, OK, 1, 2), token(2, Acquire, 2, OK, 103, 104), token(1, Release, 1, OK, 105, 106), token(2, Release, 2, OK, 107, 108),
 		}, ""},
+		{"second holder after a lease that was renewed for less", Locks, []Op{
+			token(1, Acquire, 1, OK, 1, 2), with(token(1, Renew, 1, OK, 3, 4), func(op *Op) { op.Until = 13 }), token(2, Acquire, 2, OK, 20, 21),
+			shows(Read, 1, 30, 31), token(2, Release, 2, OK, 40, 41),
+		}, ""},
+		{"second holder after a lease that was perhaps renewed for less", Locks, []Op{
+			token(1, Acquire, 1, OK, 1, 2), with(token(1, Renew, 1, Unknown, 3, 4), func(op *Op) { op.Until = 13 }), token(2, Acquire, 2, OK, 20, 21),
+			shows(Read, 1, 30, 31), token(2, Release, 2, OK, 40, 41),
+		}, ""},
+		{"second holder within a lease that was renewed", Locks, []Op{
+			token(1, Acquire, 1, OK, 1, 2), token(1, Renew, 1, OK, 90, 91), token(2, Acquire, 2, OK, 150, 151),
+			shows(Read, 1, 160, 161), token(2, Release, 2, OK, 170, 171),
+		}, "while client 1 held"},
 		{"token again", Locks, []Op{token(1, Acquire, 1, OK, 1, 2), token(2, Acquire, 1, OK, 3, 4)}, "both got token"},
 		{"token goes back", Locks, []Op{token(1, Acquire, 2, OK, 1, 2), token(2, Acquire, 1, OK, 3, 4)}, "before client 2 asked"},
 		{"lost early", Locks, []Op{token(1, Acquire, 1, OK, 1, 2), refused(token(1, Release, 1, Failed, 5, 6))}, "before its lease ended"},

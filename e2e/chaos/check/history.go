@@ -69,7 +69,8 @@ type Op struct {
 	// outcome is when the client gave up.
 	Call   int64 `json:"call"`
 	Return int64 `json:"return"`
-	// Until is until when the lease of a lock lasts at least, as its client knows.
+	// Until is until when the lease of a lock lasts at least, as its client knows; of a renewal
+	// whose outcome is unknown, if it took place.
 	Until int64 `json:"until,omitempty"`
 }
 

@@ -93,11 +93,12 @@ func (l *lockCheck) certain(g Op) (sure int64) {
 			released = min(released, op.Call)
 		}
 	}
+	slices.SortStableFunc(session, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
 	sure = g.Return
 	for _, op := range session {
 		switch {
 		case op.isAbout(g):
-			until = max(until, op.Until)
+			until = op.lease(until)
 			if op.Outcome == Failed && op.Refused && op.Return < until {
 				l.problem("client %d lost token %d %d ms before its lease ended", op.Client, op.Token, (until-op.Return)/1e6)
 			}
@@ -109,6 +110,21 @@ func (l *lockCheck) certain(g Op) (sure int64) {
 		}
 	}
 	return sure
+}
+
+// lease is until when the lease of a token lasts at least after op, which is about that token:
+// until lasted it before. A renewal replaces the lease, and may end it earlier.
+func (op *Op) lease(until int64) int64 {
+	switch {
+	case op.Kind != Renew:
+		return max(until, op.Until)
+	case op.Outcome == OK:
+		return op.Until
+	case op.Outcome == Unknown:
+		return min(until, op.Until)
+	default:
+		return until
+	}
 }
 
 // isAbout reports whether op tells how it stands with the lock that was granted.
