@@ -30,16 +30,16 @@ func (h Horizon) Missed(epoch int64) bool {
 	return h.CollectedMillis > 0 && epoch*1000 <= h.CollectedMillis
 }
 
-// Horizon returns the horizon; zero if no holder of a group says how far it is. That of a
-// group that is held elsewhere may be older than the state that a read shows, by two rounds
-// of collecting. It may ask other nodes.
-func (r *Router) Horizon() Horizon {
-	var h Horizon
+// Horizon returns the horizon. That of a group that is held elsewhere may be older than the
+// state that a read shows, by two rounds of collecting. It may ask other nodes, and blocks
+// for as long as horizonTime for a group then. The error is ErrUnavailable: what was
+// collected is not known.
+func (r *Router) Horizon() (h Horizon, err error) {
 	groups := r.groups()
 	for group := uint32(1); group <= groups; group++ {
-		g, known := r.groupHorizon(group)
-		if !known {
-			return Horizon{}
+		g, err := r.groupHorizon(group)
+		if err != nil {
+			return Horizon{}, err
 		}
 		if group == 1 {
 			h.PrunedMillis, h.Epoch = g.PrunedMillis, g.ClosedMillis/1000
@@ -47,7 +47,7 @@ func (r *Router) Horizon() Horizon {
 		h.PrunedMillis, h.Epoch = min(h.PrunedMillis, g.PrunedMillis), min(h.Epoch, g.ClosedMillis/1000)
 		h.CollectedMillis = max(h.CollectedMillis, g.CollectedMillis)
 	}
-	return h
+	return h, nil
 }
 
 // HorizonChanged registers fn to be called after tombstones were collected, until cancel
@@ -94,7 +94,7 @@ func (r *Router) Collect(ctx context.Context) {
 		r.askHorizons(ctx)
 		// Clients drop what is older than PrunedMillis. The newest that was collected may be
 		// younger, always so where leaders collect in turn and deletions go on.
-		if h := r.Horizon(); h.CollectedMillis > announced && h.PrunedMillis > announced {
+		if h, err := r.Horizon(); err == nil && h.CollectedMillis > announced && h.PrunedMillis > announced {
 			announced = h.PrunedMillis
 			r.horizonWatchers.call()
 		}

@@ -160,25 +160,25 @@ type knownHorizon struct {
 }
 
 // groupHorizon is the horizon of a group; of one that is held elsewhere, not older than
-// two rounds of collecting. It returns false if no holder says.
-func (r *Router) groupHorizon(group uint32) (fsm.Horizon, bool) {
+// two rounds of collecting. The error is ErrUnavailable.
+func (r *Router) groupHorizon(group uint32) (fsm.Horizon, error) {
 	if replica, held := r.deps.Groups.Replica(group); held {
-		return replica.Horizon(), true
+		return replica.Horizon(), nil
 	}
 	r.mu.Lock()
 	known, ever := r.horizons[group]
 	r.mu.Unlock()
 	if ever && time.Since(known.asked) < 2*r.cfg.CollectInterval {
-		return known.Horizon, true
+		return known.Horizon, nil
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, horizonTime)
 	defer cancel()
-	if r.askHorizon(ctx, group) != nil {
-		return fsm.Horizon{}, false
+	if err := r.askHorizon(ctx, group); err != nil {
+		return fsm.Horizon{}, fmt.Errorf("horizon: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.horizons[group].Horizon, true
+	return r.horizons[group].Horizon, nil
 }
 
 // askHorizon asks the holders of a group for its horizon. Horizons only grow.

@@ -200,9 +200,9 @@ func isForgotten(tag string, forgotten int64) bool {
 func (r *Router) forgotten() int64 {
 	oldest := int64(math.MaxInt64)
 	for group := uint32(1); group <= r.groups(); group++ {
-		h, known := r.groupHorizon(group)
-		if !known {
-			return 0
+		h, err := r.groupHorizon(group)
+		if err != nil {
+			return 0 // whoever asks is then told that more is unknown, not less
 		}
 		oldest = min(oldest, h.CollectedMillis)
 	}

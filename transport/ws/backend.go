@@ -51,7 +51,7 @@ type Backend interface {
 	Sets(ctx context.Context, s *partitions.Session, mapName string, keys []string, maxBytes int) ([]protocol.OREntry, error)
 	// Horizon says which tombstones are collected. HorizonChanged calls fn after some were
 	// until cancel is called; fn does not block.
-	Horizon() partitions.Horizon
+	Horizon() (partitions.Horizon, error)
 	HorizonChanged(fn func()) (cancel func())
 	// UnknownRemovals returns those of tags that are not known to be removed.
 	UnknownRemovals(mapName string, tags []string) []string

@@ -150,10 +150,10 @@ func (b *fakeBackend) UnknownRemovals(mapName string, tags []string) (unknown []
 	return unknown
 }
 
-func (b *fakeBackend) Horizon() partitions.Horizon {
+func (b *fakeBackend) Horizon() (partitions.Horizon, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.horizon
+	return b.horizon, b.horizonErr
 }
 
 func (b *fakeBackend) HorizonChanged(fn func()) (cancel func()) {

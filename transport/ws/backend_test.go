@@ -62,6 +62,8 @@ type fakeBackend struct {
 	// stamps orders what tests write from outside.
 	stamps  atomic.Int64
 	horizon partitions.Horizon
+	// horizonErr says that it is not known.
+	horizonErr error
 	// judged are the numbers of tags that UnknownRemovals was asked about.
 	judged []int
 	// collected is called after horizon changed.

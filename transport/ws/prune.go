@@ -17,7 +17,11 @@ func (s *Server) pushPrunes(b Backend, collected <-chan struct{}) {
 			return
 		case <-collected:
 		}
-		horizon := b.Horizon()
+		horizon, err := b.Horizon()
+		if err != nil {
+			s.log.Debug("clients are not told what was collected", "err", err) // the next round tells more
+			continue
+		}
 		frame, err := protocol.AppendStamped(nil, pruneOf(horizon), b.Now())
 		if err != nil {
 			s.log.Error("encode prune notice", "err", err)

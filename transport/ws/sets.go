@@ -16,7 +16,10 @@ func (c *conn) setRoot(ctx context.Context, m *protocol.ORMapSyncInit) ([]syncAn
 		return nil, errTooManyMaps
 	}
 	// The epoch must not be newer than the state that is shown with it.
-	horizon := c.backend.Horizon()
+	horizon, err := c.backend.Horizon()
+	if err != nil {
+		return nil, err
+	}
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
 	if err != nil {
 		return nil, err
@@ -87,7 +90,7 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, 
 		// Whoever was told to begin anew has now dropped what it had.
 		c.syncs.begun(m.MapName)
 	}
-	epoch := c.backend.Horizon().Epoch
+	epoch := c.epoch()
 	if !leaf {
 		leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Sets)
 		if err != nil {
@@ -117,12 +120,22 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, 
 	return answers, next, nil
 }
 
+// epoch is that which covers what is read after it is asked for; 0, which covers nothing, if
+// it is not known.
+func (c *conn) epoch() int64 {
+	horizon, err := c.backend.Horizon()
+	if err != nil {
+		return 0
+	}
+	return horizon.Epoch
+}
+
 // errTooManyKeys refuses a diff of more than one answer holds.
 var errTooManyKeys = &judge.Refusal{Code: protocol.CodeTooLarge, Reason: "keys hold too much for one answer, ask for fewer"}
 
 // setDiff answers ORMAP_DIFF_REQUEST: one entry per key, in the order asked for.
 func (c *conn) setDiff(ctx context.Context, m *protocol.ORMapDiffRequest) ([]syncAnswer, error) {
-	epoch := c.backend.Horizon().Epoch
+	epoch := c.epoch()
 	entries, err := c.backend.Sets(ctx, c.session, m.MapName, m.Keys, c.srv.cfg.MaxResponseBytes)
 	if errors.Is(err, partitions.ErrTooMuch) {
 		return nil, errTooManyKeys
@@ -145,9 +158,15 @@ func (c *conn) receivePush(m *protocol.ORMapPushDiff, size int) {
 		c.reply(failureOf(m, r.Code, r.Reason))
 		return
 	}
-	if c.backend.Horizon().CollectedMillis > 0 && !c.syncs.isFresh(m.MapName) {
-		c.srv.metrics.limit("stale_push")
-		return
+	if !c.syncs.isFresh(m.MapName) {
+		switch horizon, err := c.backend.Horizon(); {
+		case err != nil:
+			c.end(closeFlushed, protocol.CloseRetry, reasonUnread)
+			return
+		case horizon.CollectedMillis > 0:
+			c.srv.metrics.limit("stale_push")
+			return
+		}
 	}
 	if !c.takeSlot() {
 		return

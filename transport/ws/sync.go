@@ -255,11 +255,14 @@ func (c *conn) syncRoot(ctx context.Context, m *protocol.SyncInit) ([]syncAnswer
 	if !c.queries.watch(c, m.MapName, c.srv.cfg.MaxSyncMaps) {
 		return nil, errTooManyMaps
 	}
-	if away := m.LastSyncTimestamp; away > 0 && c.backend.Horizon().Missed((away-syncLag)/1000) {
+	horizon, err := c.backend.Horizon()
+	if err != nil {
+		return nil, err
+	}
+	if away := m.LastSyncTimestamp; away > 0 && horizon.Missed((away-syncLag)/1000) {
 		reason := "deletions from before are not known any more"
 		return answer(&protocol.SyncResetRequired{MapName: m.MapName, Reason: reason}), nil
 	}
-	horizon := c.backend.Horizon()
 	leaves, err := c.backend.Tree(ctx, c.session, m.MapName, merkle.Records)
 	if err != nil {
 		return nil, err

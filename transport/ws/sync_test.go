@@ -318,6 +318,26 @@ func TestAClientWhoseSyncFailsForNowComesAgain(t *testing.T) {
 	require.Equal(t, protocol.CloseRetry, c.expectClose())
 }
 
+// Whether a client missed deletions is not known: it neither starts from nothing nor goes on.
+func TestAClientOfWhichNobodyKnowsWhatItMissedComesAgain(t *testing.T) {
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) { b.horizonErr = partitions.ErrUnavailable })
+	for name, m := range map[string]protocol.Message{
+		"records": &protocol.SyncInit{MapName: "m", LastSyncTimestamp: 1},
+		"sets":    &protocol.ORMapSyncInit{MapName: "labels", RootHash: 77, BucketHashes: map[string]uint32{}},
+		"push": &protocol.ORMapPushDiff{MapName: "labels", Entries: []protocol.OREntry{
+			{Key: "k", Records: []protocol.ORRecord{*orRecord("1:1:w")}, Tombstones: []string{}},
+		}},
+	} {
+		c := f.dial()
+		c.send(m)
+		require.Equal(t, protocol.CloseRetry, c.expectClose(), name)
+	}
+	require.Empty(t, f.backend.writes)
+	c := f.dial()
+	c.send(&protocol.ORMapDiffRequest{MapName: "labels", Keys: []string{"k"}})
+	require.Zero(t, expect[*protocol.ORMapDiffResponse](c).CoveringEpoch, "nothing is covered")
+}
+
 func TestAClientThatMayHaveMissedDeletionsStartsFromNothing(t *testing.T) {
 	f := start(t)
 	c := f.dial()
