@@ -19,7 +19,7 @@ type shape struct {
 // shape chooses links to be cut, so that one node, some nodes or single directions are
 // separated from others.
 func (s *storm) shape(rng *rand.Rand) shape {
-	nodes := s.cluster.Network.Nodes()
+	nodes := s.present()
 	rng.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	half := len(nodes) / 2
 	switch rng.IntN(7) {
@@ -87,7 +87,7 @@ func strikeSlow(s *storm, rng *rand.Rand) *stroke {
 	if rng.IntN(3) == 0 {
 		c = fault.Conditions{BytesPerSecond: 64 << 10}
 	}
-	nodes := s.cluster.Network.Nodes()
+	nodes := s.present()
 	victim := nodes[rng.IntN(len(nodes))]
 	about, set := victim, func(c fault.Conditions) error { return s.cluster.Network.Isolate(victim, c) }
 	if rng.IntN(2) == 0 {
@@ -118,7 +118,7 @@ func strikeFlap(s *storm, rng *rand.Rand) *stroke {
 
 // strikeReset resets the connections of links at random.
 func strikeReset(s *storm, rng *rand.Rand) *stroke {
-	nodes := s.cluster.Network.Nodes()
+	nodes := s.present()
 	return s.repeating("connections", 300*time.Millisecond, func() error {
 		i := rng.IntN(len(nodes))
 		j := (i + 1 + rng.IntN(len(nodes)-1)) % len(nodes)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/quorate/quorate/e2e/harness"
@@ -91,51 +89,44 @@ func strikeTransfer(s *storm, rng *rand.Rand) *stroke {
 	}, func() error { return nil })
 }
 
-// clockFile says by how much the clock of a node is off.
-func clockFile(n *harness.Node) string { return filepath.Join(n.Dir(), "clock") }
+// guests is how many nodes more than the cluster has can join it.
+const guests = 2
 
-// strikeClock steps the wall clock of one node or of all, by up to an hour.
-func strikeClock(s *storm, rng *rand.Rand) *stroke {
-	nodes, about := []*harness.Node{s.anyNode(rng)}, ""
-	if rng.IntN(4) == 0 {
-		nodes = s.cluster.Nodes()
-	}
-	offsets := make([]int64, len(nodes))
-	for i, n := range nodes {
-		offsets[i] = rng.Int64N(int64(1) << (4 + rng.IntN(19))) // milliseconds, small ones as likely as large
-		if rng.IntN(2) == 0 {
-			offsets[i] = -offsets[i]
-		}
-		about += fmt.Sprintf("%s by %d ms ", n.Name, offsets[i])
+// strikeGrow has one or two more nodes join, which take over replicas of some groups, and
+// leave for good. They must be gone before any other node is struck: together with that one
+// they may hold most of a group.
+func strikeGrow(s *storm, rng *rand.Rand) *stroke {
+	visitors := s.cluster.Guests()[:1+rng.IntN(guests)]
+	if s.cluster.Formed() != nil {
+		return nil
 	}
 	return &stroke{
-		about: about,
+		about: fmt.Sprintf("by %d", len(visitors)),
 		begin: func() error {
-			for i, n := range nodes {
-				if err := setClock(n, offsets[i]); err != nil {
-					return err
-				}
-			}
-			return nil
+			s.visitedBy(visitors)
+			return each(visitors, (*harness.Node).Start)
 		},
 		end: func() error {
-			for _, n := range nodes {
-				if err := setClock(n, 0); err != nil {
-					return err
-				}
-			}
-			return nil
+			defer s.visitedBy(nil)
+			return each(visitors, s.seeOff)
 		},
 	}
 }
 
-func setClock(n *harness.Node, millis int64) error {
-	file := clockFile(n)
-	if err := os.WriteFile(file+".new", []byte(fmt.Sprint(millis)), 0o600); err != nil {
-		return fmt.Errorf("clock of %s: %w", n.Name, err)
+// seeOff has a guest leave. It is a problem if it does not, although nothing but the links is
+// in its way.
+func (s *storm) seeOff(n *harness.Node) {
+	ctx, cancel := context.WithTimeout(context.Background(), stuckTime)
+	defer cancel()
+	for n.Running() && ctx.Err() == nil {
+		_, err := n.Tool(ctx, "leave")
+		if calm(ctx, 200*time.Millisecond); ctx.Err() != nil && n.Running() {
+			s.problem("%s does not leave: %v: %s", n.Name, err, n.LogTail(5))
+			n.Kill()
+		}
 	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("clock of %s: %w", n.Name, err)
+	if code := n.AwaitExit(); code != 0 && code != exitRefused {
+		s.problem("%s ends with code %d after it left: %s", n.Name, code, n.LogTail(5))
 	}
-	return nil
+	n.Wipe()
 }

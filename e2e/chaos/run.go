@@ -84,8 +84,12 @@ func (r *run) rounds(ctx context.Context) error {
 func (r *run) startCluster() {
 	r.cluster = harness.New(r.bed, harness.Config{Binary: r.cfg.Binary, Proxied: true})
 	rng := rand.New(rand.NewPCG(uint64(r.cfg.Seed), 1))
-	for i := range r.cfg.Nodes {
-		n := r.cluster.Add(fmt.Sprint("n", i+1))
+	for i := range r.cfg.Nodes + guests {
+		add := r.cluster.Add
+		if i >= r.cfg.Nodes {
+			add = r.cluster.AddGuest
+		}
+		n := add(fmt.Sprint("n", i+1))
 		n.Env = []string{"QUORATE_STRESS_CLOCK=" + clockFile(n), fmt.Sprint("QUORATE_STRESS_LOG=", 64<<rng.IntN(5))}
 	}
 	for _, n := range r.cluster.Nodes() {

@@ -45,8 +45,10 @@ var nemeses = map[string]nemesis{
 	"drain":    {processes, "", 5 * time.Second, strikeDrain},
 	"wipe":     {processes, "", 5 * time.Second, strikeWipe},
 	"leave":    {processes, "", 5 * time.Second, strikeLeave},
+	"grow":     {processes, "", 20 * time.Second, strikeGrow},
 	"transfer": {processes, "transfer", 8 * time.Second, strikeTransfer},
 	"clock":    {processes, "stress", 12 * time.Second, strikeClock},
+	"drift":    {processes, "stress", 15 * time.Second, strikeDrift},
 	"split":    {links, "", 20 * time.Second, strikeSplit},
 	"flap":     {links, "", 8 * time.Second, strikeFlap},
 	"slow":     {links, "", 12 * time.Second, strikeSlow},
@@ -61,9 +63,26 @@ type storm struct {
 	cluster *harness.Cluster
 	problem func(format string, args ...any)
 
-	// mu protects bands, the faults so far.
-	mu    sync.Mutex
-	bands []check.Band
+	// mu protects the fields below: the faults so far, and the guests in the cluster.
+	mu       sync.Mutex
+	bands    []check.Band
+	visitors []*harness.Node
+}
+
+// present are the names of the nodes in the cluster, guests included.
+func (s *storm) present() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range slices.Concat(s.cluster.Nodes(), s.visitors) {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+func (s *storm) visitedBy(visitors []*harness.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.visitors = visitors
 }
 
 // rage strikes until ctx ends. All faults have ended when it returns.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,8 @@ type Cluster struct {
 	t       TB
 	cfg     Config
 	dir     string
-	nodes   []*Node
+	// guests join and leave beside the nodes.
+	nodes, guests []*Node
 }
 
 // patience bounds waits for what should take seconds at most, on a machine that may
@@ -69,11 +71,29 @@ func Start(t TB, cfg Config, n int) *Cluster {
 // at the time it starts.
 func (c *Cluster) Add(name string) *Node {
 	c.t.Helper()
-	n := &Node{Name: name, cluster: c, dir: filepath.Join(c.dir, name)}
+	n := c.prepare(name)
 	c.nodes = append(c.nodes, n)
+	return n
+}
+
+// AddGuest is Add for a node that only visits the cluster: it is none of Nodes, so that the
+// cluster is formed when it does not belong to it.
+func (c *Cluster) AddGuest(name string) *Node {
+	c.t.Helper()
+	n := c.prepare(name)
+	c.guests = append(c.guests, n)
+	return n
+}
+
+func (c *Cluster) prepare(name string) *Node {
+	c.t.Helper()
+	n := &Node{Name: name, cluster: c, dir: filepath.Join(c.dir, name)}
 	n.Readdress()
 	return n
 }
+
+// Guests are the guests in the order of their adding.
+func (c *Cluster) Guests() []*Node { return c.guests }
 
 // Nodes are the nodes in the order of their adding.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
@@ -273,7 +293,7 @@ func (c *Cluster) seeds() string {
 }
 
 func (c *Cluster) close() {
-	for _, n := range c.nodes {
+	for _, n := range slices.Concat(c.nodes, c.guests) {
 		n.end()
 	}
 	if c.Network != nil {
