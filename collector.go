@@ -1,6 +1,8 @@
 package quorate
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -9,7 +11,7 @@ import (
 type nodeCollector struct {
 	server *Server
 
-	ready, owned, pending, lag, nodes, documents, memory *prometheus.Desc
+	ready, owned, pending, lag, watermark, nodes, documents, memory *prometheus.Desc
 }
 
 func newNodeCollector(s *Server) *nodeCollector {
@@ -22,6 +24,7 @@ func newNodeCollector(s *Server) *nodeCollector {
 		owned:     desc("partitions_owned", "Partitions whose group this node leads."),
 		pending:   desc("writebehind_pending", "Records that are in the log and not yet in the store."),
 		lag:       desc("replication_lag_entries", "Committed entries that this node's replicas have not applied yet, over all groups."),
+		watermark: desc("wal_applied_watermark_lag", "Applied entries of a group's log that are not in the store yet; the label is the group's number, 0 that of the system group.", "partition"),
 		nodes:     desc("cluster_nodes", "Members of the cluster by state, as this node sees them.", "state"),
 		documents: desc("document_version", "Version of a document of the operators that this node follows.", "document"),
 		memory:    desc("memory_bytes", "Memory that the process holds.", "area"),
@@ -30,7 +33,7 @@ func newNodeCollector(s *Server) *nodeCollector {
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.ready, c.owned, c.pending, c.lag, c.nodes, c.documents, c.memory} {
+	for _, d := range []*prometheus.Desc{c.ready, c.owned, c.pending, c.lag, c.watermark, c.nodes, c.documents, c.memory} {
 		ch <- d
 	}
 }
@@ -44,11 +47,14 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	ready, owned, pending, lag := 0.0, 0, 0, uint64(0)
 	states := map[string]int{"joining": 0, "active": 0, "suspect": 0, "leaving": 0, "failed": 0}
 	versions := map[string]uint64{"policies": 0, "settings": 0}
+	watermarks := map[uint32]uint64{0: 0}
 	if node != nil {
 		pending = node.flusher.Pending()
 		status := node.Status()
 		for i := range status.Groups {
-			lag += status.Groups[i].Lag
+			g := &status.Groups[i]
+			lag += g.Lag
+			watermarks[g.Group] = g.AppliedIndex - min(g.AppliedIndex, g.FlushedIndex)
 		}
 		for _, m := range status.live() {
 			states[m.Status]++
@@ -65,6 +71,9 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.owned, float64(owned))
 	gauge(c.pending, float64(pending))
 	gauge(c.lag, float64(lag))
+	for group, n := range watermarks {
+		gauge(c.watermark, float64(n), strconv.FormatUint(uint64(group), 10))
+	}
 	for state, n := range states {
 		gauge(c.nodes, float64(n), state)
 	}
