@@ -13,14 +13,23 @@ const (
 	maxPattern  = 4096    // bytes of a pattern
 	maxProgram  = 2048    // instructions of a compiled pattern
 	maxPrograms = 16_384  // instructions of all patterns together
+	maxWork     = 1 << 18 // microseconds, about, that it takes to compile all patterns
 	maxColumns  = 32      // sort fields; grouping columns; aggregations
 	maxFields   = 1024    // names of a projection
 	// maxSteps is how many steps the filter may take on one record. A step is an entry
 	// passed over, a comparison, or patternStep instructions of a pattern on one byte.
 	maxSteps    = 1 << 20
 	patternStep = 4
-	// recompile is what it costs, in steps, to compile a pattern that lies in the record.
+	// recompile is what it costs, in steps, to compile a pattern that lies in the record, and
+	// workSteps what each microsecond of that costs beside it.
 	recompile = 1 << 12
+	workSteps = 64
+	// classWork and foldWork are about how many microseconds it takes to compile a class of
+	// Unicode, and the longest range that matches in any case, of which foldChars characters
+	// take one.
+	classWork = 128
+	foldWork  = 1 << 14
+	foldChars = 8
 	// stepBytes is how many bytes of text are looked at in a step.
 	stepBytes = 16
 )

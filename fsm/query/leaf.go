@@ -82,15 +82,26 @@ func (p *parser) operand(n *leaf) {
 		if !ok {
 			return
 		}
-		var err error
-		if n.pattern, err = compilePattern(n.op, string(text)); err != nil {
-			p.fault(ErrTooComplex, "%s", err)
-		} else if n.pattern != nil {
-			p.programs += n.pattern.size
-		}
-		if p.programs > maxPrograms {
-			p.fault(ErrTooComplex, "the patterns compile to more than %d instructions", maxPrograms)
-		}
+		p.compile(n, string(text))
+	}
+}
+
+// compile prepares the pattern of a leaf.
+func (p *parser) compile(n *leaf, text string) {
+	expr, work, err := patternExpr(n.op, text)
+	if p.work += work; err == nil && p.work > maxWork {
+		err = errPatternWork
+	}
+	if err == nil {
+		n.pattern, err = compilePattern(expr)
+	}
+	if err != nil {
+		p.fault(ErrTooComplex, "%s", err)
+	} else if n.pattern != nil {
+		p.programs += n.pattern.size
+	}
+	if p.programs > maxPrograms {
+		p.fault(ErrTooComplex, "the patterns compile to more than %d instructions", maxPrograms)
 	}
 }
 
@@ -260,11 +271,17 @@ func (n *leaf) matches(r *record, have, want msgp.Raw) bool {
 	p := n.pattern
 	if n.ref != nil {
 		source, ok := protocol.Text(want)
-		if !ok || !r.spend(recompile) {
+		if !ok {
 			return false
 		}
-		var err error
-		if p, err = compilePattern(n.op, string(source)); err != nil {
+		expr, work, err := patternExpr(n.op, string(source))
+		if err == nil && !r.spend(recompile+work*workSteps) {
+			return false
+		}
+		if err == nil {
+			p, err = compilePattern(expr)
+		}
+		if err != nil {
 			r.spend(maxSteps + 1) // not "no": this pattern is beyond what is decided
 			return false
 		}

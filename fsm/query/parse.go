@@ -18,6 +18,7 @@ type parser struct {
 	nodes      int
 	operands   int
 	programs   int
+	work       int
 	err        error
 }
 

@@ -6,7 +6,11 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 )
+
+// errPatternWork says that patterns cost too much before anything is matched.
+var errPatternWork = errors.New("the patterns take too long to compile")
 
 // pattern is a compiled pattern. Matching takes time linear in the text, at most size
 // instructions for each byte.
@@ -15,16 +19,56 @@ type pattern struct {
 	size int
 }
 
-// compilePattern compiles the operand of like or regex. A text that is no regular
-// expression gives nil, which matches nothing; an error says that it is too large.
-func compilePattern(op operator, text string) (*pattern, error) {
+// patternExpr is the operand of like or regex as a regular expression, and about how many
+// microseconds it takes to compile it. The error says that it is too long.
+func patternExpr(op operator, text string) (expr string, work int, err error) {
 	if len(text) > maxPattern {
-		return nil, fmt.Errorf("a pattern is longer than %d bytes", maxPattern)
+		return "", 0, fmt.Errorf("a pattern is longer than %d bytes", maxPattern)
 	}
-	expr := unicodeClasses(text)
 	if op == opLike {
 		expr = likeExpr(text)
+		return expr, len(expr), nil
 	}
+	expr = unicodeClasses(text)
+	return expr, workOf(expr), nil
+}
+
+// foldFlag finds what may be the flag that has a pattern match in any case.
+var foldFlag = regexp.MustCompile(`\(\?\w*i`)
+
+// workOf is about how many microseconds it takes to compile a regular expression, or more.
+// Few bytes can take long: the classes of Unicode are lists of hundreds of ranges, and a
+// range that matches in any case is gone through character by character.
+func workOf(expr string) int {
+	work, folds := len(expr), foldFlag.MatchString(expr)
+	for i := 0; i+1 < len(expr); i++ {
+		next := expr[i+1]
+		switch {
+		case expr[i] == '\\':
+			if next == 'p' || next == 'P' {
+				work += classWork
+			}
+			i++
+		case expr[i] == '-' && folds:
+			work += foldedRange(expr[:i], expr[i+1:])
+		}
+	}
+	return work
+}
+
+// foldedRange is the work for what may be a range between two parts of an expression.
+func foldedRange(before, behind string) int {
+	if behind[0] == '\\' {
+		return foldWork
+	}
+	low, _ := utf8.DecodeLastRuneInString(before)
+	high, _ := utf8.DecodeRuneInString(behind)
+	return min(max(int(high-low), 0)/foldChars, foldWork)
+}
+
+// compilePattern compiles what patternExpr returns. A text that is no regular expression
+// gives nil, which matches nothing; an error says that it is too large.
+func compilePattern(expr string) (*pattern, error) {
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		if tooLarge(err) {
@@ -116,11 +160,10 @@ func unicodeClasses(expr string) string {
 			inside = true
 			b.WriteByte(c)
 			// A bracket in the first place is an element.
-			for i+1 < len(expr) && (expr[i+1] == '^' || expr[i+1] == ']') {
-				i++
-				b.WriteByte(expr[i])
-				if expr[i] == ']' {
-					break
+			for _, first := range []byte("^]") {
+				if i+1 < len(expr) && expr[i+1] == first {
+					i++
+					b.WriteByte(first)
 				}
 			}
 		case c == ']' && inside:

@@ -81,6 +81,7 @@ func TestOperators(t *testing.T) {
 		{"regex", "text", "(", false}, {"regex", "text", "(a)\\1", false}, {"regex", "text", "^\\w+$", true}, {"regex", "digits", "^\\d{2}$", true},
 		{"regex", "digits", "^[\\d]+$", true}, {"regex", "text", "\\W", false}, {"regex", "text", "^[^\\s\\D]+$", false}, {"regex", "lines", "\\s", true},
 		{"regex", "text", "^[[:alpha:]ü]+$", true}, {"regex", "text", "\\QM\\E", true}, {"regex", "int", "5", false},
+		{"regex", "text", "^[^^]\\w+$", true}, {"regex", "text", "^[^]]\\w+$", true},
 		{"isNull", "missing", nil, true}, {"isNull", "nil", nil, true}, {"isNull", "int.x", nil, true}, {"isNull", "empty", nil, false},
 		{"isNotNull", "empty", nil, true}, {"isNotNull", "nil", nil, false}, {"isNotNull", "", nil, false}, {"isNull", "", nil, false},
 		{"isNull", "auth", nil, true}, {"isNotNull", "auth.user", nil, false}, {"eq", "auth.user", "u", true}, {"isNull", "_key", nil, false},
@@ -170,6 +171,7 @@ func TestMalformedQueries(t *testing.T) {
 	for i := range many {
 		many[i] = test("eq", "a", i)
 	}
+	classes := "[" + strings.Repeat(`\PL`, 1200) + "]"
 	for name, tc := range map[string]struct {
 		query any
 		class error
@@ -200,6 +202,10 @@ func TestMalformedQueries(t *testing.T) {
 		"operands":        {m{"predicate": test("in", "a", make(l, 20_000))}, query.ErrTooComplex},
 		"pattern":         {m{"predicate": test("like", "a", strings.Repeat("a%", 4000))}, query.ErrTooComplex},
 		"program":         {m{"predicate": test("regex", "a", strings.Repeat("(x{900})", 100))}, query.ErrTooComplex},
+		"folded ranges":   {m{"predicate": test("regex", "a", "(?i)["+strings.Repeat("B-\U0001F000", 20)+"]")}, query.ErrTooComplex},
+		"folded escapes":  {m{"predicate": test("regex", "a", "(?s)(?mi:["+strings.Repeat(`B-\x{1F000}`, 20)+"])")}, query.ErrTooComplex},
+		"classes":         {m{"predicate": m{"op": "or", "children": l{test("regex", "a", classes), test("regex", "a", classes)}}}, query.ErrTooComplex},
+		"cased ranges":    {m{"predicate": test("regex", "a", "(?i)["+strings.Repeat("а-яa-z0-9", 40)+"]")}, nil},
 		"repeats":         {m{"predicate": test("regex", "a", "((a{100}){100}){100}")}, nil},
 		"columns":         {m{"sort": repeated(100)}, query.ErrTooComplex},
 	} {
@@ -237,6 +243,8 @@ func TestOneRecordCostsABoundedNumberOfSteps(t *testing.T) {
 		"regex on a long text": {m{"predicate": test("regex", "t", "(a|a?)+(b|c|d|e|f|g){1,40}$")}, m{"t": long}},
 		"like on a long text":  {m{"predicate": test("like", "t", strings.Repeat("%a", 200)+"b")}, m{"t": long}},
 		"patterns of records":  {m{"predicate": m{"op": "or", "children": refs[:1000]}}, m{"t": "b", "p": "a+"}},
+		"pattern of classes":   {m{"predicate": refs[0]}, m{"t": "b", "p": "[" + strings.Repeat(`\w`, 300) + "]"}},
+		"patterns that fold":   {m{"predicate": m{"op": "or", "children": refs[:4]}}, m{"t": "!", "p": "(?i)[B-\U0001F000]"}},
 		"pattern too large":    {m{"predicate": refs[0]}, m{"t": "b", "p": strings.Repeat("x", 5000)}},
 	} {
 		_, err := compile(t, tc.query).Match("k", raw(t, tc.value))
