@@ -123,10 +123,10 @@ func (s *sum) add(value msgp.Raw) {
 	if !ok {
 		return
 	}
-	if s.n == 0 || v < s.min.v {
+	if s.n == 0 || compareNumbers(v, s.min.v) < 0 {
 		s.min = number{v, append(msgp.Raw(nil), value...)}
 	}
-	if s.n == 0 || v > s.max.v {
+	if s.n == 0 || compareNumbers(v, s.max.v) > 0 {
 		s.max = number{v, append(msgp.Raw(nil), value...)}
 	}
 	s.n++

@@ -48,7 +48,9 @@ func (r *record) field(name string) (msgp.Raw, bool) {
 	r.spend(steps)
 	if r.walked && steps > indexedFields {
 		r.spend(4 * steps)
-		r.index = protocol.Fields(r.value)
+		r.index = make(map[string]msgp.Raw, steps)
+		// As protocol.Field finds them: what is found must not depend on what was looked for.
+		protocol.EachField(r.value, func(name []byte, field msgp.Raw) bool { r.index[string(name)] = field; return true })
 	}
 	r.walked = true
 	return value, ok

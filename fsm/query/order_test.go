@@ -127,6 +127,22 @@ func TestGroups(t *testing.T) {
 	require.ErrorIs(t, err, query.ErrTooManyGroups)
 }
 
+// TestExtremesDependOnNoOrder: an index shows records in another order than a scan.
+func TestExtremesDependOnNoOrder(t *testing.T) {
+	q := compile(t, m{"groupBy": l{"g"}, "aggregations": l{m{"func": "min", "field": "w"}, m{"func": "max", "field": "w"}}})
+	for _, order := range [][]any{{math.NaN(), 1, 2}, {1, math.NaN(), 2}, {2, 1, math.NaN()}} {
+		groups := q.NewGroups(1 << 20)
+		for _, w := range order {
+			require.NoError(t, groups.Add("k", raw(t, m{"w": w})))
+		}
+		groups.Each(func(_ string, value msgp.Raw) bool {
+			fields := protocol.Fields(value)
+			require.Equal(t, []msgp.Raw{raw(t, 1), raw(t, math.NaN())}, []msgp.Raw{fields["__min_w"], fields["__max_w"]}, "%v", order)
+			return true
+		})
+	}
+}
+
 func TestSumsOfWholeNumbersAreExact(t *testing.T) {
 	q := compile(t, m{"groupBy": l{"g"}, "aggregations": l{m{"func": "sum", "field": "w"}}})
 	groups := q.NewGroups(1 << 20)

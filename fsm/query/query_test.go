@@ -259,6 +259,25 @@ func TestOneRecordCostsABoundedNumberOfSteps(t *testing.T) {
 	require.True(t, got)
 }
 
+// TestAWideRecordHasTheSameFieldsHoweverOftenItIsLookedAt: the first look passes over the
+// fields, later ones take them from an index.
+func TestAWideRecordHasTheSameFieldsHoweverOftenItIsLookedAt(t *testing.T) {
+	wide := msgp.AppendMapHeader(nil, 42)
+	for i := range 40 {
+		wide = msgp.AppendInt(msgp.AppendString(wide, fmt.Sprint("f", i)), i)
+	}
+	wide = msgp.AppendInt(append(wide, 7), 1) // keys that are no text, or no valid one
+	wide = msgp.AppendInt(msgp.AppendString(wide, "a\xff"), 1)
+	for _, name := range []string{"7", "a\xff", "a\ufffd", "f39"} {
+		once := test("eq", name, 1)
+		first, err := compile(t, m{"predicate": once}).Match("k", wide)
+		require.NoError(t, err)
+		later, err := compile(t, m{"predicate": m{"op": "or", "children": l{test("eq", "f0", 9), test("eq", "f1", 9), once}}}).Match("k", wide)
+		require.NoError(t, err)
+		require.Equal(t, first, later, "%q", name)
+	}
+}
+
 func evens(list l) (out l) {
 	for i := 1; i < len(list); i += 2 {
 		out = append(out, list[i])
