@@ -95,12 +95,16 @@ func (r *Router) Answer(ctx context.Context, s *Session, ask Ask) (*Answer, erro
 	return g.Answer(), nil
 }
 
+// checkRecords is after how many records it is looked whether the answer is still wanted: the
+// costliest take some milliseconds each.
+const checkRecords = 16
+
 // gather reads one group that is held here: by the only keys that rows can have, through an
 // index, or by looking at all of its records.
 func (r *Router) gather(ctx context.Context, g *Gathering, group uint32, replica Replica) (index uint64, err error) {
 	seen := 0
 	take := func(key string, rec protocol.Record) bool {
-		if seen++; seen%256 == 1 && ctx.Err() != nil {
+		if seen++; seen%checkRecords == 1 && ctx.Err() != nil {
 			g.fail(ctx.Err())
 			return false
 		}
