@@ -27,6 +27,8 @@ type feed struct {
 	subjects map[Subject]followed
 	// edits numbers the changes of subjects, which may overtake each other on their way.
 	edits uint64
+	// delivered is the log index of the latest change that was.
+	delivered uint64
 }
 
 // followed says from which log index on all changes of a subject come, once ready.
@@ -35,8 +37,8 @@ type followed struct {
 	from  uint64
 }
 
-// follow sees to it that the changes of s in group are delivered, and returns the log
-// index behind which all are.
+// follow sees to it that the changes of s in group are delivered, and returns a log index
+// behind which all that are delivered from now on lie.
 func (c *Client) follow(ctx context.Context, group uint32, s Subject) (from uint64, err error) {
 	leave, err := c.enter(ctx, group)
 	if err != nil {
@@ -101,12 +103,23 @@ func (c *Client) begin(f *feed) error {
 	return nil
 }
 
-// covers reports whether all changes of s are delivered, and from where on.
+// covers reports whether all changes of s are delivered, and from where on: what was
+// delivered already comes to nobody who begins to follow now, and the next read may be of
+// another holder, which is not that far.
 func (f *feed) covers(s Subject) (from uint64, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	entry := f.subjects[s]
-	return entry.from, entry.ready && !f.over
+	return max(entry.from, f.delivered), entry.ready && !f.over
+}
+
+// deliver gives away what came, in this order: whoever is told of delivered may miss it.
+func (f *feed) deliver(changes []fsm.Change) {
+	last := changes[len(changes)-1].Index
+	f.mu.Lock()
+	f.delivered = max(f.delivered, last)
+	f.mu.Unlock()
+	f.client.deps.Deliver(&fsm.Changes{Group: f.group, Index: last, List: changes})
 }
 
 // add asks the holder for the changes of one subject more.
@@ -185,7 +198,7 @@ func (f *feed) run() {
 			return
 		}
 		if len(changes) > 0 {
-			c.deps.Deliver(&fsm.Changes{Group: f.group, Index: changes[len(changes)-1].Index, List: changes})
+			f.deliver(changes)
 		}
 	}
 	f.end(false)
