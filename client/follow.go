@@ -67,7 +67,7 @@ func (m *Map) Follow(ctx context.Context, q Query, opts ...ReadOption) (*Follow,
 	}
 	c := m.client
 	f := &Follow{
-		client: c, mapName: m.name, query: q, object: object, read: consistency(opts), limit: c.cfg.StreamBuffer, in: newInbox[Change](),
+		client: c, mapName: m.name, query: q, object: object, read: readOptionsOf(opts).consistency(), limit: c.cfg.StreamBuffer, in: newInbox[Change](),
 	}
 	c.mu.Lock()
 	if err := c.final; err != nil {

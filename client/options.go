@@ -76,7 +76,7 @@ func writeOptionsOf(opts []WriteOption) writeOptions {
 }
 
 type readOptions struct {
-	linearizable bool
+	linearizable, explain bool
 }
 
 // ReadOption changes how something is read.
@@ -87,12 +87,20 @@ type ReadOption func(*readOptions)
 // present connection, but possibly older than what others were told.
 func Linearizable() ReadOption { return func(o *readOptions) { o.linearizable = true } }
 
-// consistency is the wire form of the options.
-func consistency(opts []ReadOption) string {
-	var o readOptions
+// Explain has the Result of Find say how its rows were found, in Plan. The nodes that hold
+// records count what they look at; nothing else is looked at than without it. Other reads are
+// not explained.
+func Explain() ReadOption { return func(o *readOptions) { o.explain = true } }
+
+func readOptionsOf(opts []ReadOption) (o readOptions) {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	return o
+}
+
+// consistency is the wire form of what the read must show.
+func (o readOptions) consistency() string {
 	if o.linearizable {
 		return protocol.ConsistencyLinearizable
 	}

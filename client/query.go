@@ -49,7 +49,14 @@ type Result struct {
 	// More says that there are further rows; Cursor, if it is set, continues behind these.
 	More   bool
 	Cursor string
+	// Plan is how the rows were found; nil without Explain, and from a server that does not
+	// know of plans.
+	Plan *Plan
 }
+
+// Plan says how the rows of a query were found: by an index, by the keys that the query
+// names, or by looking at all records ("index", "keys", "scan").
+type Plan = protocol.QueryPlan
 
 // encode returns the query object.
 func (q Query) encode() (msgp.Raw, error) {
@@ -101,9 +108,11 @@ func (m *Map) Find(ctx context.Context, q Query, opts ...ReadOption) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	c := m.client
+	c, read := m.client, readOptionsOf(opts)
 	k := c.newCall(protocol.KindQuerySub, m.name, func(id string) protocol.Message {
-		return &protocol.QuerySub{QueryID: id, MapName: m.name, Query: object, Fields: q.Fields, Consistency: consistency(opts)}
+		return &protocol.QuerySub{
+			QueryID: id, MapName: m.name, Query: object, Fields: q.Fields, Consistency: read.consistency(), Explain: read.explain,
+		}
 	})
 	k.again = true
 	answer, err := c.do(ctx, k)
@@ -114,7 +123,7 @@ func (m *Map) Find(ctx context.Context, q Query, opts ...ReadOption) (*Result, e
 		return nil, fmt.Errorf("query of map %q: %w", m.name, err)
 	}
 	resp := answer.(*protocol.QueryResp)
-	return &Result{Records: records(resp), More: resp.HasMore, Cursor: resp.NextCursor}, nil
+	return &Result{Records: records(resp), More: resp.HasMore, Cursor: resp.NextCursor, Plan: resp.Plan}, nil
 }
 
 // unsubscribe ends the live query that a request for rows has begun.

@@ -90,6 +90,39 @@ func TestAQueryIsSentAsTheProtocolHasIt(t *testing.T) {
 	}
 }
 
+func TestAQueryIsExplainedToWhoAsks(t *testing.T) {
+	f := newFake(t)
+	c := open(t, client.Config{}, f)
+	p := f.accept()
+	plan := client.Plan{Kind: "index", Attribute: "depot", IndexType: "hash", GroupsIndexed: 6, Candidates: 3, Matched: 2}
+	for _, asks := range []bool{true, false} {
+		var opts []client.ReadOption
+		if asks {
+			opts = append(opts, client.Explain(), client.Linearizable())
+		}
+		var res *client.Result
+		done := begin(func() (err error) {
+			res, err = c.Map("m").Find(within(t), client.Query{Where: map[string]any{"depot": "north"}}, opts...)
+			return err
+		})
+		m := next[*protocol.QuerySub](p)
+		require.Equal(t, asks, m.Explain)
+		require.Equal(t, asks, m.Consistency != "")
+		resp := &protocol.QueryResp{QueryID: m.QueryID}
+		if asks {
+			resp.Plan = &plan
+		}
+		p.send(resp)
+		require.NoError(t, await(t, done))
+		next[*protocol.QueryUnsub](p)
+		if asks {
+			require.Equal(t, &plan, res.Plan)
+		} else {
+			require.Nil(t, res.Plan)
+		}
+	}
+}
+
 // following opens a Follow whose first rows are keys.
 func following(t *testing.T, c *client.Client, p *peer, keys ...string) (*client.Follow, *protocol.QuerySub) {
 	t.Helper()
