@@ -13,7 +13,7 @@ const (
 	maxPattern  = 4096    // bytes of a pattern
 	maxProgram  = 2048    // instructions of a compiled pattern
 	maxPrograms = 16_384  // instructions of all patterns together
-	maxWork     = 1 << 18 // microseconds, about, that it takes to compile all patterns
+	maxWork     = 1 << 17 // microseconds, about, that it takes to compile all patterns
 	maxColumns  = 32      // sort fields; grouping columns; aggregations
 	maxFields   = 1024    // names of a projection
 	// maxSteps is how many steps the filter may take on one record. A step is an entry

@@ -9,8 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// errPatternWork says that patterns cost too much before anything is matched.
-var errPatternWork = errors.New("the patterns take too long to compile")
+// Patterns that cost too much before anything is matched.
+var (
+	errPatternWork = errors.New("the patterns take too long to compile")
+	errPatternSize = fmt.Errorf("a pattern compiles to more than %d instructions", maxProgram)
+)
 
 // pattern is a compiled pattern. Matching takes time linear in the text, at most size
 // instructions for each byte.
@@ -72,22 +75,41 @@ func compilePattern(expr string) (*pattern, error) {
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		if tooLarge(err) {
-			return nil, fmt.Errorf("a pattern compiles to more than %d instructions", maxProgram)
+			return nil, errPatternSize
 		}
 		return nil, nil
+	}
+	if sizeOf(tree) > 2*maxProgram {
+		return nil, errPatternSize
 	}
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return nil, nil
 	}
 	if len(program.Inst) > maxProgram {
-		return nil, fmt.Errorf("a pattern compiles to more than %d instructions", maxProgram)
+		return nil, errPatternSize
 	}
 	re, err := regexp.Compile(expr)
 	if err != nil {
 		return nil, nil
 	}
 	return &pattern{re: re, size: len(program.Inst)}, nil
+}
+
+// sizeOf is about how many instructions a tree compiles to: what is repeated is so many
+// times in the program.
+func sizeOf(tree *syntax.Regexp) int {
+	size := len(tree.Rune)
+	if tree.Op != syntax.OpLiteral {
+		size = 1
+	}
+	for _, sub := range tree.Sub {
+		size += sizeOf(sub)
+	}
+	if tree.Op == syntax.OpRepeat {
+		size *= max(tree.Min, tree.Max)
+	}
+	return size
 }
 
 func tooLarge(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -212,6 +213,16 @@ func TestMalformedQueries(t *testing.T) {
 		_, err := query.Compile(raw(t, tc.query), query.Options{})
 		require.True(t, errors.Is(err, tc.class), "%s: %v", name, err)
 	}
+}
+
+func TestAPatternThatIsTooLargeIsNotWrittenOut(t *testing.T) {
+	object := raw(t, m{"predicate": test("regex", "a", strings.Repeat("("+strings.Repeat("x", 1000)+"){1000}", 3))})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := query.Compile(object, query.Options{})
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, query.ErrTooComplex)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "three million instructions")
 }
 
 func repeated(n int) (sort l) {
