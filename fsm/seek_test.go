@@ -43,13 +43,23 @@ func compileQuery(t testing.TB, object any) *query.Query {
 // seekValues are what the attributes of random records have.
 var seekValues = []any{
 	nil, true, false, 0, 1, 1.0, -2.5, 7, math.NaN(), math.Inf(1), "", "a", "b", "ab", "\x00", strings.Repeat("x", 256), strings.Repeat("x", 300), []any{1}, dict{"c": 1},
+	math.Copysign(0, -1), int64(math.MaxInt64), uint64(math.MaxUint64), math.Inf(-1), "\xff", "a\x00", []byte{1},
 }
 
 func seekValue(rnd *rand.Rand) any { return seekValues[rnd.IntN(len(seekValues))] }
 
-// seekRecord is a random record; some lack attributes.
-func seekRecord(rnd *rand.Rand) dict {
+// seekRecord is a random record; some lack attributes, are no map or have many fields.
+func seekRecord(rnd *rand.Rand) any {
+	if rnd.IntN(8) == 0 {
+		return seekValue(rnd)
+	}
 	rec := dict{"n": rnd.IntN(1000)}
+	if rnd.IntN(8) == 0 {
+		for i := range 30 {
+			rec[fmt.Sprint("f", i)] = i
+		}
+		rec["_value"] = seekValue(rnd)
+	}
 	for _, name := range []string{"a", "b"} {
 		if rnd.IntN(6) > 0 {
 			rec[name] = seekValue(rnd)
@@ -64,7 +74,7 @@ func seekRecord(rnd *rand.Rand) dict {
 // seekQuery is a random query: conditions that must all hold, and an order perhaps.
 func seekQuery(rnd *rand.Rand) dict {
 	ops := []string{"eq", "gt", "gte", "lt", "lte", "between", "in", "startsWith", "isNull", "neq"}
-	names := []string{"a", "b", "d.e"}
+	names := []string{"a", "b", "_value", "_key", "d.e"}
 	var children []any
 	for range rnd.IntN(3) {
 		op, want := ops[rnd.IntN(len(ops))], seekValue(rnd)
@@ -76,7 +86,7 @@ func seekQuery(rnd *rand.Rand) dict {
 	object := dict{"predicate": dict{"op": "and", "children": children}}
 	if rnd.IntN(2) == 0 {
 		direction := []string{"asc", "desc"}[rnd.IntN(2)]
-		object["sort"] = []any{dict{"field": names[rnd.IntN(2)], "direction": direction}, dict{"field": "n", "direction": "asc"}}
+		object["sort"] = []any{dict{"field": names[rnd.IntN(4)], "direction": direction}, dict{"field": "n", "direction": "asc"}}
 	}
 	return object
 }
@@ -87,6 +97,7 @@ func definition(mapName, attribute, kind string) index.Definition {
 
 var seekDefinitions = []index.Definition{
 	definition("m", "a", index.Navigable), definition("m", "b", index.Hash), definition("m", "d.e", index.Navigable), definition("x", "a", index.Hash),
+	definition("m", "_value", index.Navigable), definition("m", "_key", index.Navigable),
 }
 
 // rows are the places of the rows that a query has among records, in its order.
