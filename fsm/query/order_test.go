@@ -127,6 +127,19 @@ func TestGroups(t *testing.T) {
 	require.ErrorIs(t, err, query.ErrTooManyGroups)
 }
 
+func TestAGroupHasEachFieldOnce(t *testing.T) {
+	sum := m{"func": "sum", "field": "w"}
+	q := compile(t, m{"groupBy": l{"a", "b", "a"}, "aggregations": l{sum, m{"func": "min", "field": "w"}, sum}})
+	groups := q.NewGroups(1 << 20)
+	require.NoError(t, groups.Add("k", raw(t, m{"a": 1, "b": 2, "w": 3})))
+	var names []string
+	groups.Each(func(_ string, value msgp.Raw) bool {
+		protocol.EachField(value, func(name []byte, _ msgp.Raw) bool { names = append(names, string(name)); return true })
+		return true
+	})
+	require.Equal(t, []string{"__key", "__count", "a", "b", "__sum_w", "__min_w"}, names)
+}
+
 // TestExtremesDependOnNoOrder: an index shows records in another order than a scan.
 func TestExtremesDependOnNoOrder(t *testing.T) {
 	q := compile(t, m{"groupBy": l{"g"}, "aggregations": l{m{"func": "min", "field": "w"}, m{"func": "max", "field": "w"}}})

@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tinylib/msgp/msgp"
@@ -231,7 +232,13 @@ func (p *parser) project(names []string) {
 	}
 }
 
-func (p *parser) groupBy(raw msgp.Raw) { p.query.groups = p.names("groupBy", raw, maxColumns) }
+func (p *parser) groupBy(raw msgp.Raw) {
+	for _, name := range p.names("groupBy", raw, maxColumns) {
+		if !slices.Contains(p.query.groups, name) { // a group is a map: it has each name once
+			p.query.groups = append(p.query.groups, name)
+		}
+	}
+}
 
 func (p *parser) aggregations(raw msgp.Raw) {
 	isList := protocol.EachItem(raw, func(item msgp.Raw) bool {
@@ -243,7 +250,7 @@ func (p *parser) aggregations(raw msgp.Raw) {
 		default:
 			p.fault(ErrMalformed, "aggregation %q is unknown", shorten(t.fn))
 		}
-		if t.fn == "count" || t.field == "" {
+		if t.fn == "count" || t.field == "" || slices.Contains(p.query.totals, t) {
 			return p.err == nil // a count is always there, and nothing is left of the others
 		}
 		if p.query.totals = append(p.query.totals, t); len(p.query.totals) > maxColumns {
