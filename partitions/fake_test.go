@@ -121,7 +121,7 @@ func (c *fakeCluster) keys(t *testing.T) []string {
 	var keys []string
 	for _, cmds := range c.applied {
 		for _, cmd := range cmds {
-			if cmd.Kind == command.KindRead {
+			if cmd.Kind == command.KindRead || cmd.Kind == command.KindLock {
 				continue
 			}
 			put, err := command.DecodePut(cmd)
@@ -131,6 +131,20 @@ func (c *fakeCluster) keys(t *testing.T) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// count is how many commands of a kind were applied.
+func (c *fakeCluster) count(kind command.Kind) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmds := range c.applied {
+		for _, cmd := range cmds {
+			if cmd.Kind == kind {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (n *fakeNode) Leader(group uint32) (raftnode.ServerID, uint64) {
@@ -259,8 +273,11 @@ func (p *fakeProposal) Wait(ctx context.Context) ([]command.Result, error) {
 			return nil, err
 		}
 		res := command.Result{Index: uint64(len(c.applied[p.group])), Code: c.refuse[key], Reason: key, Changed: true}
-		if cmd.Kind == command.KindRead {
+		switch cmd.Kind {
+		case command.KindRead:
 			res.Value = command.EncodeGreatestToken(c.token)
+		case command.KindLock:
+			res.Value = lock.AppendOutcome(nil, lock.Outcome{State: lock.Granted, Token: c.token})
 		}
 		results = append(results, res)
 	}
@@ -275,6 +292,9 @@ func keyOf(cmd raftnode.Command) (string, error) {
 	switch cmd.Kind {
 	case command.KindRead:
 		return "", command.CheckRead(cmd)
+	case command.KindLock:
+		m, err := command.DecodeLockRequest(cmd)
+		return m.Name, err
 	case command.KindDocumentPut:
 		_, d, err := command.DecodeDocumentPut(cmd)
 		return d.Name, err

@@ -1,12 +1,15 @@
 package partitions
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorate/quorate/fsm/command"
+	"github.com/quorate/quorate/partitions/locks"
 	"github.com/quorate/quorate/partitions/placement"
 	"github.com/quorate/quorate/protocol"
 )
@@ -58,13 +61,37 @@ func TestAFenceWithATokenThatNobodyWasGivenIsRefused(t *testing.T) {
 	require.Equal(t, []protocol.Code{0}, codes(t, r, fencedOps(9)), "seen by the replica here")
 }
 
+func TestAFenceWithoutATokenIsRefused(t *testing.T) {
+	c := newFakeCluster(t, 3)
+	ops := fencedOps(1)
+	ops[0].Fence.Token = 0
+	require.Equal(t, []protocol.Code{protocol.CodeStale}, codes(t, c.router(1), ops))
+	require.Empty(t, c.keys(t))
+}
+
 func TestATokenThatIsKnownCostsNoMark(t *testing.T) {
 	c := newFakeCluster(t, 3)
 	c.set(func() { c.nodes["n1#1"].token = 5 })
 	codes(t, c.router(1), fencedOps(5, 4))
-	for _, cmds := range c.applied {
-		for _, cmd := range cmds {
-			require.NotEqual(t, command.KindRead, cmd.Kind)
-		}
+	require.Zero(t, c.count(command.KindRead))
+
+	// Nor does the one that a client of this node was granted, before its replica sees that.
+	c.set(func() { c.token = 6 })
+	r := c.router(1)
+	token, err := r.AcquireLock(deadline(t, 10*time.Second), r.NewSession(), locks.Ask{Name: "l", TTLMillis: 1000})
+	require.NoError(t, err)
+	require.Equal(t, []protocol.Code{0}, codes(t, r, fencedOps(token)))
+	require.Zero(t, c.count(command.KindRead))
+}
+
+func TestAWriteAsksTheGroupOfALockOnce(t *testing.T) {
+	c := newFakeCluster(t, 3)
+	ops := fencedOps(slices.Repeat([]uint64{1 << 50}, 1000)...)
+	groups := map[uint32]bool{}
+	for i := range ops {
+		ops[i].Fence.Lock = fmt.Sprint("l", i%20)
+		groups[placement.GroupOf(ops[i].Fence.Lock, 6)] = true
 	}
+	require.Equal(t, slices.Repeat([]protocol.Code{protocol.CodeStale}, len(ops)), codes(t, c.router(1), ops))
+	require.Equal(t, len(groups), c.count(command.KindRead))
 }

@@ -47,9 +47,13 @@ func (r *Router) bring(ctx context.Context, s *Session, group uint32, cmd comman
 }
 
 // AcquireLock waits until s holds a lock, and returns its fencing token; see
-// locks.Service.
+// locks.Service. What it writes under the token costs no question whether that was given.
 func (r *Router) AcquireLock(ctx context.Context, s *Session, ask locks.Ask) (token uint64, err error) {
-	return r.locks.Acquire(ctx, s.locks, ask)
+	token, err = r.locks.Acquire(ctx, s.locks, ask)
+	if err == nil {
+		r.learnToken(r.groupOf(ask.Name), token)
+	}
+	return token, err
 }
 
 // ReleaseLock ends the hold of a token; see locks.Service.

@@ -31,16 +31,27 @@ func (r *Router) Barrier(ctx context.Context, s *Session) error {
 	if readsUnconfirmed {
 		return nil
 	}
+	all := make([]uint32, groups)
+	for i := range all {
+		all[i] = uint32(i) + 1
+	}
+	_, err := r.mark(ctx, s, all)
+	return err
+}
+
+// mark puts a mark into the logs of groups, and returns their results; what s reads later
+// shows them, and s may be nil. Otherwise as Barrier.
+func (r *Router) mark(ctx context.Context, s *Session, groups []uint32) ([]command.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.ConfirmTimeout)
 	defer cancel()
-	w := &write{ctx: ctx, session: s, done: make(chan struct{}), results: make([]command.Result, groups)}
-	w.expect(int(groups))
-	for group := uint32(1); group <= groups; group++ {
-		r.lane(group).submit(&part{write: w, group: group, cmds: []raftnode.Command{command.EncodeRead()}, ops: []int{int(group) - 1}})
+	w := &write{ctx: ctx, session: s, done: make(chan struct{}), results: make([]command.Result, len(groups))}
+	w.expect(len(groups))
+	for i, group := range groups {
+		r.lane(group).submit(&part{write: w, group: group, cmds: []raftnode.Command{command.EncodeRead()}, ops: []int{i}})
 	}
 	if err := w.wait(ctx, r.cfg.Patience); err != nil {
 		// A mark that may still come changes nothing.
-		return fmt.Errorf("%w: read mark: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: mark: %w", ErrUnavailable, err)
 	}
-	return nil
+	return w.results, nil
 }
