@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 
@@ -36,7 +37,9 @@ func (c *conn) receiveTopicPub(m *protocol.TopicPub) {
 	if limit := c.srv.cfg.MaxValueBytes; !r.Refused() && len(m.Data) > limit {
 		r = judge.Refusal{Code: protocol.CodeTooLarge, Reason: fmt.Sprintf("data is larger than %d bytes", limit)}
 	}
-	if !r.Refused() && !c.backend.Publish(&topics.Message{Topic: m.Topic, Data: m.Data, Publisher: c.publisher(), Origin: c.id}) {
+	// The frame around the data may be many times as large, and the message may wait for long.
+	data := bytes.Clone(m.Data)
+	if !r.Refused() && !c.backend.Publish(&topics.Message{Topic: m.Topic, Data: data, Publisher: c.publisher(), Origin: c.id}) {
 		c.srv.metrics.limit("publish")
 		r = judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too many messages wait, this one was dropped"}
 	}

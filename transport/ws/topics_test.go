@@ -1,8 +1,10 @@
 package ws
 
 import (
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
@@ -82,4 +84,34 @@ func TestBadTopicsAreRefused(t *testing.T) {
 	c.send(&protocol.TopicPub{Topic: "a", Data: msgp.AppendBytes(nil, make([]byte, 100))})
 	require.Equal(t, protocol.CodeTooLarge, expect[*protocol.ErrorMessage](c).Code)
 	c.silent()
+}
+
+func TestAMessageThatWaitsHoldsNothingButItself(t *testing.T) {
+	const messages = 48
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.topics.Close()
+		cfg := topics.DefaultConfig()
+		cfg.Self, cfg.Run, cfg.Patience = "n1", "n1/run", time.Hour
+		b.topics = topics.New(cfg, topics.Deps{
+			GroupOf: func(string) uint32 { return 1 }, Leader: func(uint32) (string, uint64) { return "", 0 },
+		})
+	})
+	c := f.dial()
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what a pool keeps goes with the second
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	// The bounds of queues count a message, not the frame that it came in.
+	padding := encode(t, &protocol.TopicUnsub{Topic: strings.Repeat("p", 1<<20)})
+	frame := encode(t, &protocol.Batch{Count: 2, Data: protocol.AppendBatch(protocol.AppendBatch(nil, encode(t, publish("t", 1))), padding)})
+	for range messages {
+		c.sendRaw(frame)
+	}
+	c.silent()
+	require.Less(t, int64(heap())-int64(before), int64(messages/2<<20))
+	require.Zero(t, f.backend.topics.Lost())
 }
