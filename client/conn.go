@@ -58,6 +58,9 @@ type conn struct {
 	// that was lost before the connection ended.
 	locks map[*Lock]struct{}
 	spent map[string]uint64
+	// counters are what was shown of those that are watched. Another connection begins anew: the
+	// cluster may have been restored, with less.
+	counters map[string]protocol.CounterState
 	// complaints counts the requests in a row that the node could not serve.
 	complaints int
 }
@@ -79,6 +82,7 @@ func newConn(c *Client, sock *websocket.Conn, url string) *conn {
 	cn := &conn{
 		client: c, sock: sock, url: url, wake: make(chan struct{}, 1), opened: time.Now(),
 		pings: map[uint64]*ping{}, locks: map[*Lock]struct{}{}, spent: map[string]uint64{},
+		counters: map[string]protocol.CounterState{},
 	}
 	cn.ctx, cn.cancel = context.WithCancelCause(c.ctx)
 	return cn

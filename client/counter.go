@@ -70,7 +70,7 @@ type CounterWatch struct {
 }
 
 // Watch shows the total, and again after changes: a consumer that is slow sees the latest
-// only. Close it when it is not needed any more.
+// only, and none sees an earlier one again before a new connection. Close it when it is not needed any more.
 func (n *Counter) Watch(ctx context.Context) (*CounterWatch, error) {
 	c := n.client
 	w := &CounterWatch{client: c, name: n.name, in: newInbox[float64]()}
@@ -108,6 +108,9 @@ func (w *CounterWatch) Close() {
 	defer w.client.mu.Unlock()
 	if delete(w.client.watches[w.name], w); len(w.client.watches[w.name]) == 0 {
 		delete(w.client.watches, w.name)
+		if w.client.conn != nil {
+			delete(w.client.conn.counters, w.name)
+		}
 		w.client.unresumeLocked(protocol.KindCounterRequest, w.name)
 	}
 	w.in.items = nil
@@ -130,9 +133,17 @@ func (c *Client) counterLocked(m *protocol.CounterResponse) {
 	c.showCounterLocked(m.Name, m.State)
 }
 
-// showCounterLocked shows a total to those who watch it.
+// showCounterLocked shows a total to those who watch it. An answer and what everybody is shown
+// are read at different times and may come in the other order; the totals of each writer only
+// grow, so the greater ones are the later ones.
 func (c *Client) showCounterLocked(name string, state protocol.CounterState) {
-	total := sum(state)
+	if len(c.watches[name]) == 0 {
+		return
+	}
+	seen := c.conn.counters[name]
+	seen.Positive, seen.Negative = greater(seen.Positive, state.Positive), greater(seen.Negative, state.Negative)
+	c.conn.counters[name] = seen
+	total := sum(seen)
 	for w := range c.watches[name] {
 		if !w.shown || w.latest != total {
 			w.shown, w.latest = true, total
@@ -140,6 +151,17 @@ func (c *Client) showCounterLocked(name string, state protocol.CounterState) {
 			w.in.putLocked(total)
 		}
 	}
+}
+
+// greater raises totals to others; nil is for none.
+func greater(totals, others map[string]float64) map[string]float64 {
+	if totals == nil {
+		totals = make(map[string]float64, len(others))
+	}
+	for writer, total := range others {
+		totals[writer] = max(totals[writer], total)
+	}
+	return totals
 }
 
 // sum is the total of a counter.

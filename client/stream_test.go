@@ -388,6 +388,41 @@ func TestAWatchShowsTheLatestTotal(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrClosed)
 }
 
+func TestAWatchDoesNotGoBack(t *testing.T) {
+	f := newFake(t)
+	c := open(t, client.Config{}, f)
+	p := f.accept()
+	state := func(x, y float64) protocol.CounterState {
+		return protocol.CounterState{Positive: map[string]float64{"x": x}, Negative: map[string]float64{"y": y}}
+	}
+	var w *client.CounterWatch
+	done := begin(func() (err error) { w, err = c.Counter("n").Watch(within(t)); return err })
+	next[*protocol.CounterRequest](p)
+	p.send(&protocol.CounterResponse{Name: "n", State: state(5, 1)})
+	require.NoError(t, await(t, done))
+	shows := func(want float64) {
+		t.Helper()
+		require.NoError(t, c.Publish(within(t), "t", nil)) // all before it was handled
+		next[*protocol.TopicPub](p)
+		total, err := w.Next(within(t))
+		require.NoError(t, err)
+		require.InDelta(t, want, total, 0)
+	}
+	shows(4)
+	// What others are shown may be read before an answer and come behind it.
+	p.send(&protocol.CounterUpdate{Name: "n", State: state(1, 1)})
+	p.send(&protocol.CounterUpdate{Name: "n", State: state(5, 2)})
+	p.send(&protocol.CounterUpdate{Name: "n", State: state(1, 0)})
+	shows(3)
+	// A cluster that was restored has less, and takes new connections.
+	p.cut()
+	p = f.accept()
+	next[*protocol.CounterRequest](p)
+	p.send(&protocol.CounterResponse{Name: "n", State: state(2, 0)})
+	shows(2)
+	w.Close()
+}
+
 func TestSetsReadTheirOwnKey(t *testing.T) {
 	f := newFake(t)
 	c := open(t, client.Config{}, f)
