@@ -35,6 +35,7 @@ type fakeCluster struct {
 	fail      error
 	maps      []string
 	drained   string
+	node      string // the id of the only node
 }
 
 func (c *fakeCluster) Document(name string) ([]byte, uint64) {
@@ -70,18 +71,18 @@ func (*fakeCluster) IndexStat(d partitions.IndexDefinition) partitions.IndexStat
 	return partitions.IndexStat{IndexDefinition: d, Entries: 3, Total: 5, Processed: 4, Restart: d.MapName == "old", Incomplete: d.MapName == "old"}
 }
 
-func (*fakeCluster) PartitionMap() *partitions.MapInfo {
+func (c *fakeCluster) PartitionMap() *partitions.MapInfo {
 	info := &partitions.MapInfo{Version: 1}
 	for p := range info.Owner {
-		info.Owner[p], info.Backups[p] = "n1", []string{}
+		info.Owner[p], info.Backups[p] = c.node, []string{}
 	}
 	return info
 }
 
-func (*fakeCluster) Node() NodeInfo { return NodeInfo{NodeID: "n1", Version: "v", Accepting: true} }
+func (c *fakeCluster) Node() NodeInfo { return NodeInfo{NodeID: c.node, Version: "v", Accepting: true} }
 
-func (*fakeCluster) Nodes(context.Context) []Node {
-	return []Node{{NodeID: "n1", Status: "healthy", State: "active", Groups: []Group{}}}
+func (c *fakeCluster) Nodes(context.Context) []Node {
+	return []Node{{NodeID: c.node, Status: "healthy", State: "active", Groups: []Group{}}}
 }
 
 func (c *fakeCluster) Drain(_ context.Context, id string) error {
@@ -121,7 +122,7 @@ type fixture struct {
 }
 
 func start(t *testing.T, change ...func(*Config, *Deps)) *fixture {
-	cluster := &fakeCluster{documents: map[string][]byte{}, versions: map[string]uint64{}}
+	cluster := &fakeCluster{documents: map[string][]byte{}, versions: map[string]uint64{}, node: "n1"}
 	f := &fixture{t: t, cluster: cluster, mux: http.NewServeMux(), log: &bytes.Buffer{}}
 	now := func() int64 { return testNow }
 	tokens, err := auth.NewAdmin([]byte("secret"), now)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -111,6 +113,62 @@ func TestPagesInTheBinaryNeedNothingFromElsewhere(t *testing.T) {
 	}
 	status, _, _ := f.send("GET", "/api/docs/nothing.js", "", "")
 	require.Equal(t, 404, status)
+}
+
+// markup is what a hostile client or node may call something.
+const markup = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
+
+// The pages get what they show from these answers, so a browser that is led to one of them must
+// not take it for a page.
+func TestAnswersWithMarkupAreNoPages(t *testing.T) {
+	f := start(t)
+	f.cluster.node, f.cluster.maps = markup, []string{markup}
+	f.do("POST", "/api/admin/indexes", fmt.Sprintf(`{"mapName":%q,"attribute":%q,"indexType":"hash"}`, markup, markup))
+	shown := 0
+	for _, route := range f.routes {
+		if strings.HasPrefix(route.Path, "/admin") || strings.HasPrefix(route.Path, "/api/docs") {
+			continue // these are pages
+		}
+		path := regexp.MustCompile(`\{[^}]*\}`).ReplaceAllLiteralString(route.Path, url.PathEscape(markup))
+		for _, query := range []string{"", "?limit=" + url.QueryEscape(markup)} {
+			r := httptest.NewRequest(route.Method, path+query, strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", "Bearer "+f.token)
+			w := httptest.NewRecorder()
+			f.mux.ServeHTTP(w, r)
+			name := route.Method + " " + route.Path + query
+			require.NotContains(t, w.Body.String(), "<", name)
+			if w.Body.Len() > 0 {
+				require.Equal(t, "application/json", w.Header().Get("Content-Type"), name)
+			}
+			if strings.Contains(w.Body.String(), "onerror") {
+				shown++
+			}
+		}
+	}
+	require.Greater(t, shown, 3, "answers that show it")
+}
+
+func TestPagesShowEverythingAsText(t *testing.T) {
+	f := start(t)
+	f.cluster.node, f.cluster.maps = markup, []string{markup}
+	sinks := regexp.MustCompile(`(?i)(inner|outer)HTML|insertAdjacent|document\.write|createContextualFragment|DOMParser|setHTML|` +
+		`srcdoc|setAttribute|eval\(|Function\(|javascript:|\.(src|href|on[a-z]+)\s*=|location\b`)
+	inline := regexp.MustCompile(`(?i)<script(>|\s[^>]*>[^<])|\son[a-z]+\s*=|<style`)
+	for _, path := range []string{"/admin", "/admin/status.js", "/admin/" + url.PathEscape(markup), "/api/docs", "/api/docs/docs.js"} {
+		_, answer, header := f.send("GET", path, "", "")
+		text, _ := answer["text"].(string)
+		require.NotEmpty(t, text, path)
+		require.NotContains(t, text, "onerror", path)
+		policy := header.Get("Content-Security-Policy")
+		require.Contains(t, policy, "default-src 'self'", path)
+		require.NotContains(t, policy, "unsafe", path)
+		if strings.HasSuffix(path, ".js") {
+			require.Empty(t, sinks.FindString(text), path)
+		} else {
+			require.Empty(t, inline.FindString(text), path)
+		}
+	}
 }
 
 func TestTheDescriptionHasEveryRoute(t *testing.T) {

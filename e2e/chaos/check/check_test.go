@@ -287,3 +287,21 @@ func TestHistoryIsReadBackAndShown(t *testing.T) {
 		require.Contains(t, string(text), part)
 	}
 }
+
+func TestATimelineShowsEverythingAsText(t *testing.T) {
+	const markup = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
+	op := Op{
+		Client: 1, Node: markup, Kind: markup, Key: markup, Resource: markup, Value: markup, Outcome: markup,
+		Rows: map[string]string{markup: markup}, Call: 1e6, Return: 2e6,
+	}
+	page := filepath.Join(t.TempDir(), "h.html")
+	require.NoError(t, WriteTimeline(page, Timeline{
+		Title: markup, Ops: []Op{op}, Faults: []Band{{Name: markup, About: markup, From: 1e6, To: 2e6}}, Problems: []string{markup},
+	}))
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "<img")
+	require.NotContains(t, string(text), "<script")
+	require.NotContains(t, string(text), `"">`, "the end of an attribute")
+	require.GreaterOrEqual(t, strings.Count(string(text), "&lt;img"), 12)
+}
