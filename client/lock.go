@@ -157,6 +157,9 @@ func (c *Client) acquire(ctx context.Context, name string, o lockOptions, once b
 	// The lease is measured from before the request: the grant may have been long under way.
 	sent := time.Now()
 	if _, err := c.await(ctx, k); err != nil {
+		if ctx.Err() != nil {
+			c.withdraw(k)
+		}
 		if ctx.Err() != nil || errors.Is(err, ErrUnavailable) {
 			err = fmt.Errorf("%w: %w", ErrNotGranted, err)
 		}
@@ -175,6 +178,16 @@ func (c *Client) acquire(ctx context.Context, name string, o lockOptions, once b
 	}
 	l.deadline = sent.Add(l.margin())
 	return l, nil
+}
+
+// withdraw tells the server of a request for a lock that nobody waits for any more. It would
+// keep its place in the queue for as long as it said, and a session has only a few.
+func (c *Client) withdraw(k *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.conn == k.conn {
+		c.conn.postLocked(&protocol.LockRelease{RequestID: k.id, Name: k.name})
+	}
 }
 
 // keep reports whether a lock that was granted can be held: not if its connection has ended,

@@ -29,6 +29,12 @@ func (p *peer) grant(m *protocol.LockRequest, token uint64) {
 	p.send(&protocol.LockGranted{RequestID: m.RequestID, Name: m.Name, FencingToken: token})
 }
 
+// withdrawn takes the notice that nobody waits for a request any more.
+func (p *peer) withdrawn(m *protocol.LockRequest) {
+	p.t.Helper()
+	require.Equal(p.t, &protocol.LockRelease{RequestID: m.RequestID, Name: m.Name}, next[*protocol.LockRelease](p))
+}
+
 // hold has the client hold the lock, and returns it when the grant is confirmed: a test may be
 // so slow that the client wants its lease confirmed first.
 func hold(t *testing.T, p *peer, done <-chan granted, token uint64) *client.Lock {
@@ -167,6 +173,7 @@ func TestALateGrantIsGivenBack(t *testing.T) {
 	abandoned := next[*protocol.LockRequest](p)
 	cancel()
 	require.ErrorIs(t, (<-done).err, client.ErrNotGranted)
+	p.withdrawn(abandoned)
 	p.grant(abandoned, 3)
 	require.Equal(t, uint64(3), next[*protocol.LockRelease](p).FencingToken)
 
@@ -176,6 +183,7 @@ func TestALateGrantIsGivenBack(t *testing.T) {
 	abandoned = next[*protocol.LockRequest](p)
 	cancel()
 	require.ErrorIs(t, (<-done).err, client.ErrNotGranted)
+	p.withdrawn(abandoned)
 	done = lock(within(t), c, client.WithLease(time.Hour))
 	request := next[*protocol.LockRequest](p)
 	p.grant(abandoned, 4)
@@ -201,6 +209,7 @@ func TestAGrantBehindThatOfTheCallerIsTheSame(t *testing.T) {
 		abandoned := next[*protocol.LockRequest](p)
 		cancel()
 		require.ErrorIs(t, (<-done).err, client.ErrNotGranted)
+		p.withdrawn(abandoned)
 		done = lock(within(t), c, client.WithLease(time.Hour))
 		request := next[*protocol.LockRequest](p)
 		p.grant(request, token)

@@ -54,6 +54,7 @@ type conn struct {
 	queries queries
 	syncs   syncer
 	locks   nameTurns
+	asks    lockAsks
 	// counting orders what the connection does with counters; counters are those that it
 	// follows, under the lock of the server's feeds.
 	counting nameTurns

@@ -38,16 +38,21 @@ func (c *conn) receiveLockRequest(m *protocol.LockRequest) {
 	if m.FencingToken != nil {
 		purpose = keeping
 	}
-	c.inTurn(&c.locks, m, m.Name, purpose, func(leave func()) {
+	ctx, over := c.asks.enter(c.ctx, m.RequestID, m.Name)
+	begun := c.inTurn(&c.locks, m, m.Name, purpose, func(leave func()) {
+		defer over()
 		started := time.Now()
 		outcome := "ok"
 		if m.FencingToken != nil {
 			c.renewLock(m)
-		} else if err := c.acquireLock(m, asked, leave); err != nil {
+		} else if err := c.acquireLock(ctx, m, asked, leave); err != nil {
 			outcome = "refused"
 		}
 		c.srv.metrics.operations(serviceLock, outcome, 1, time.Since(started))
 	})
+	if !begun {
+		over()
+	}
 }
 
 func checkLockRequest(m *protocol.LockRequest) judge.Refusal {
@@ -68,15 +73,17 @@ func checkLockRequest(m *protocol.LockRequest) judge.Refusal {
 	}
 }
 
-func (c *conn) acquireLock(m *protocol.LockRequest, asked time.Time, decided func()) error {
+func (c *conn) acquireLock(ctx context.Context, m *protocol.LockRequest, asked time.Time, decided func()) error {
 	ask := locks.Ask{Name: m.Name, Asked: asked, Patience: patienceOf(m), Timeout: c.srv.cfg.OperationTimeout, Decided: decided}
 	if m.TTLMillis != nil {
 		ask.TTLMillis = *m.TTLMillis
 	}
-	token, err := c.backend.AcquireLock(c.ctx, c.session, ask)
+	token, err := c.backend.AcquireLock(ctx, c.session, ask)
 	switch {
 	case err == nil:
 		c.reply(&protocol.LockGranted{RequestID: m.RequestID, Name: m.Name, FencingToken: token})
+	case errors.Is(context.Cause(ctx), errWithdrawn):
+		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: errWithdrawn.Error()})
 	default:
 		if errors.Is(err, locks.ErrFull) {
 			c.srv.metrics.limit("locks")
@@ -144,10 +151,18 @@ func (c *conn) renewLock(m *protocol.LockRequest) {
 }
 
 // receiveLockRelease handles LOCK_RELEASE. Without an outcome there is no answer but an
-// ERROR; the client may release again, and is told what the first time did.
+// ERROR; the client may release again, and is told what the first time did. No hold has the
+// token 0: with it, and the id of a request that waits, the request is withdrawn, and its
+// answer is the one to both.
 func (c *conn) receiveLockRelease(m *protocol.LockRelease) {
 	if r := judge.Name("lock", m.Name); r.Refused() {
 		c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: r.Reason})
+		return
+	}
+	if m.FencingToken == 0 {
+		if !c.asks.withdraw(m.RequestID, m.Name) {
+			c.reply(&protocol.LockReleased{RequestID: m.RequestID, Name: m.Name, Reason: "the token does not hold the lock"})
+		}
 		return
 	}
 	c.inTurn(&c.locks, m, m.Name, keeping, func(leave func()) {

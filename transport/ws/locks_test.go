@@ -233,3 +233,34 @@ func TestRequestsThatWaitDoNotStandInTheWayOfAHolder(t *testing.T) {
 	b.send(&protocol.LockRelease{RequestID: "release", Name: "own", FencingToken: token})
 	require.True(t, expect[*protocol.LockReleased](b).Success)
 }
+
+// A client that stops waiting before its patience ends says so, or its places in the queue are
+// taken until then, and it is refused for having too many.
+func TestAWaitIsWithdrawn(t *testing.T) {
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxRequests = 3 })
+	a, b := f.dial(), f.dial()
+	a.send(lockRequest("a"))
+	token := expect[*protocol.LockGranted](a).FencingToken
+	patience := time.Hour.Milliseconds()
+	request := func(id string) *protocol.LockRequest {
+		return &protocol.LockRequest{RequestID: id, Name: "jobs/nightly", WaitMillis: &patience}
+	}
+	for range 20 {
+		b.send(request("b"))
+		b.send(release("b", 0))
+		require.Equal(t, &protocol.LockReleased{RequestID: "b", Name: "jobs/nightly", Reason: "the request was withdrawn"}, expect[*protocol.LockReleased](b))
+		eventually(t, func() bool { return len(f.backend.machine.Lock("jobs/nightly").Waiters) == 0 }, "b waits no more")
+	}
+	b.send(request("b"))
+	eventually(t, func() bool { return len(f.backend.machine.Lock("jobs/nightly").Waiters) == 1 }, "b waits")
+	b.send(release("other", 0))
+	require.Equal(t, "other", expect[*protocol.LockReleased](b).RequestID, "it is no request")
+	a.send(release("b", 0))
+	require.False(t, expect[*protocol.LockReleased](a).Success, "it is another connection's")
+	a.send(release("a", token))
+	expect[*protocol.LockReleased](a)
+	require.Equal(t, "b", expect[*protocol.LockGranted](b).RequestID)
+	b.send(release("b", 0))
+	require.False(t, expect[*protocol.LockReleased](b).Success, "it is over")
+	require.NotNil(t, f.backend.machine.Lock("jobs/nightly"))
+}

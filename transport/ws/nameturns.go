@@ -60,13 +60,14 @@ func (t *nameTurns) answered(p purpose) {
 }
 
 // inTurn runs task beside the reader when what the connection did before with the name is
-// in the log. task calls leave when that is true of its own doing; its end counts, too.
-func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, p purpose, task func(leave func())) {
+// in the log. task calls leave when that is true of its own doing; its end counts, too. It
+// returns false if there is no room for the message, which is refused then.
+func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, p purpose, task func(leave func())) bool {
 	before, leave, ok := t.enter(name, p, c.srv.cfg.MaxRequests)
 	if !ok {
 		c.srv.metrics.limit("requests")
 		c.reply(failureOf(m, protocol.CodeOverloaded, "too many requests at once"))
-		return
+		return false
 	}
 	c.tasks.Add(1)
 	c.srv.workers.Go(func() {
@@ -77,4 +78,5 @@ func (c *conn) inTurn(t *nameTurns, m protocol.Message, name string, p purpose, 
 		await(before)
 		task(leave)
 	})
+	return true
 }
