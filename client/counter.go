@@ -32,7 +32,7 @@ func (n *Counter) Add(ctx context.Context, delta float64) (total float64, err er
 	}
 	c := n.client
 	k := c.newCall(protocol.KindCounterSync, n.name, func(id string) protocol.Message {
-		return &protocol.CounterSync{Name: n.name, Add: &delta, RequestID: id}
+		return &protocol.CounterSync{Name: n.name, Add: &delta, RequestID: id, Once: true}
 	})
 	k.again, k.changes = true, true
 	answer, err := c.do(ctx, k)
@@ -49,8 +49,14 @@ func (n *Counter) Add(ctx context.Context, delta float64) (total float64, err er
 // Value reads the total. It is never older than what was acknowledged on the present
 // connection, but possibly older than what others were told; Add(ctx, 0) is not.
 func (n *Counter) Value(ctx context.Context) (float64, error) {
+	// To follow what is read once would take one of the places that a connection has for counters.
+	return n.ask(ctx, &protocol.CounterRequest{Name: n.name, Once: true})
+}
+
+// ask sends a request for the counter, and returns the total of its answer.
+func (n *Counter) ask(ctx context.Context, m *protocol.CounterRequest) (float64, error) {
 	c := n.client
-	k := c.newCall(protocol.KindCounterRequest, n.name, func(string) protocol.Message { return &protocol.CounterRequest{Name: n.name} })
+	k := c.newCall(protocol.KindCounterRequest, n.name, func(string) protocol.Message { return m })
 	k.again = true
 	answer, err := c.do(ctx, k)
 	if err != nil {
@@ -84,7 +90,7 @@ func (n *Counter) Watch(ctx context.Context) (*CounterWatch, error) {
 	}
 	c.watches[n.name][w] = struct{}{}
 	c.mu.Unlock()
-	if _, err := n.Value(ctx); err != nil { // the answer reaches w, too
+	if _, err := n.ask(ctx, &protocol.CounterRequest{Name: n.name}); err != nil { // the answer reaches w, too
 		w.Close()
 		return nil, err
 	}
@@ -106,12 +112,15 @@ func (w *CounterWatch) All(ctx context.Context) iter.Seq2[float64, error] { retu
 func (w *CounterWatch) Close() {
 	w.client.mu.Lock()
 	defer w.client.mu.Unlock()
-	if delete(w.client.watches[w.name], w); len(w.client.watches[w.name]) == 0 {
-		delete(w.client.watches, w.name)
-		if w.client.conn != nil {
-			delete(w.client.conn.counters, w.name)
+	if _, open := w.client.watches[w.name][w]; open {
+		if delete(w.client.watches[w.name], w); len(w.client.watches[w.name]) == 0 {
+			delete(w.client.watches, w.name)
+			w.client.unresumeLocked(protocol.KindCounterRequest, w.name)
+			if cn := w.client.conn; cn != nil {
+				delete(cn.counters, w.name)
+				cn.postLocked(&protocol.CounterRequest{Name: w.name, Unfollow: true})
+			}
 		}
-		w.client.unresumeLocked(protocol.KindCounterRequest, w.name)
 	}
 	w.in.items = nil
 	w.in.endLocked(ErrClosed)

@@ -414,6 +414,17 @@ func TestAWatchDoesNotGoBack(t *testing.T) {
 	p.send(&protocol.CounterUpdate{Name: "n", State: state(5, 2)})
 	p.send(&protocol.CounterUpdate{Name: "n", State: state(1, 0)})
 	shows(3)
+	// What is read or raised in passing takes none of the places that the server has for counters
+	// which a connection follows.
+	value := begin(func() error { _, err := c.Counter("n").Value(within(t)); return err })
+	require.Equal(t, &protocol.CounterRequest{Name: "n", Once: true}, next[*protocol.CounterRequest](p))
+	p.send(&protocol.CounterResponse{Name: "n", State: state(5, 2)})
+	require.NoError(t, await(t, value))
+	raised := begin(func() error { _, err := c.Counter("n").Add(within(t), 1); return err })
+	addition := next[*protocol.CounterSync](p)
+	require.True(t, addition.Once)
+	p.send(&protocol.CounterResponse{Name: "n", State: state(5, 2), RequestID: addition.RequestID})
+	require.NoError(t, await(t, raised))
 	// A cluster that was restored has less, and takes new connections.
 	p.cut()
 	p = f.accept()
@@ -421,6 +432,7 @@ func TestAWatchDoesNotGoBack(t *testing.T) {
 	p.send(&protocol.CounterResponse{Name: "n", State: state(2, 0)})
 	shows(2)
 	w.Close()
+	require.Equal(t, &protocol.CounterRequest{Name: "n", Unfollow: true}, next[*protocol.CounterRequest](p))
 }
 
 func TestSetsReadTheirOwnKey(t *testing.T) {

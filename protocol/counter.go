@@ -66,9 +66,14 @@ func appendCells(dst []byte, cells map[string]float64) []byte {
 	return dst
 }
 
-// CounterRequest is COUNTER_REQUEST: ask for a counter and follow it.
+// CounterRequest is COUNTER_REQUEST: ask for a counter and follow it. Once and Unfollow are
+// extensions of this server.
 type CounterRequest struct {
 	Name string `wire:"name"`
+	// Once asks for the state alone: whether the connection follows the counter stays as it is.
+	Once bool `wire:"once,optional"`
+	// Unfollow ends the following, and has no answer.
+	Unfollow bool `wire:"unfollow,optional"`
 }
 
 // Kind implements Message.
@@ -85,6 +90,9 @@ type CounterSync struct {
 	// CounterResponse with the id. Both are extensions of this server.
 	Add       *float64 `wire:"add,optional"`
 	RequestID string   `wire:"requestId,optional"`
+	// Once has an addition leave it as it is whether the connection follows the counter. It is
+	// an extension, too.
+	Once bool `wire:"once,optional"`
 }
 
 // Kind implements Message.

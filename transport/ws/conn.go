@@ -262,7 +262,7 @@ func (c *conn) finish() {
 	c.cancel()
 	c.auth.stop()
 	c.queries.closeAll()
-	c.srv.unfollow(c)
+	c.srv.unfollowAll(c)
 	c.srv.topics.removeAll(c)
 	end := c.ending.Load()
 	if end == nil {

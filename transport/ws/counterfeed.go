@@ -91,23 +91,40 @@ func (s *Server) follow(c *conn, name string, answered *protocol.CounterState) {
 	}
 }
 
-// unfollow ends all that c follows.
-func (s *Server) unfollow(c *conn) {
+// unfollow has c follow a counter no more.
+func (s *Server) unfollow(c *conn, name string) {
+	f := &s.counters
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, reserved := c.counters[name]; reserved {
+		f.leave(c, name)
+		delete(c.counters, name)
+	}
+}
+
+// unfollowAll ends all that c follows.
+func (s *Server) unfollowAll(c *conn) {
 	f := &s.counters
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name := range c.counters {
-		feed := f.feeds[name]
-		if feed == nil {
-			continue // the place was only reserved
-		}
-		if delete(feed.conns, c); len(feed.conns) == 0 {
-			feed.watch.Close()
-			close(feed.over)
-			delete(f.feeds, name)
-		}
+		f.leave(c, name)
 	}
 	c.counters = nil
+}
+
+// leave takes c out of the feed of a counter, if it is in it, and ends the feed with the last
+// one; mu is held.
+func (f *counterFeeds) leave(c *conn, name string) {
+	feed := f.feeds[name]
+	if feed == nil {
+		return // the place was only reserved
+	}
+	if delete(feed.conns, c); len(feed.conns) == 0 {
+		feed.watch.Close()
+		close(feed.over)
+		delete(f.feeds, name)
+	}
 }
 
 // feedCounter shows each change until nobody follows any more.

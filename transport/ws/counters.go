@@ -15,9 +15,24 @@ import (
 // errTooManyCounters refuses to follow one more.
 var errTooManyCounters = &judge.Refusal{Code: protocol.CodeOverloaded, Reason: "too many counters on this connection"}
 
-// receiveCounterRequest handles COUNTER_REQUEST: the state, and from then on its changes.
+// receiveCounterRequest handles COUNTER_REQUEST: the state, and from then on its changes. There
+// is no other message that ends them.
 func (c *conn) receiveCounterRequest(m *protocol.CounterRequest) {
-	c.inCounterTurn(m, m.Name, func(ctx context.Context) error { return c.showCounter(ctx, m.Name) })
+	c.inCounterTurn(m, m.Name, func(ctx context.Context) error {
+		switch {
+		case m.Unfollow:
+			c.srv.unfollow(c, m.Name)
+			return nil
+		case m.Once:
+			state, err := c.backend.Counter(ctx, c.session, m.Name)
+			if err == nil {
+				c.reply(&protocol.CounterResponse{Name: m.Name, State: state})
+			}
+			return err
+		default:
+			return c.showCounter(ctx, m.Name)
+		}
+	})
 }
 
 // receiveCounterSync handles COUNTER_SYNC: a client's state is merged, or something added,
@@ -104,7 +119,7 @@ func (c *conn) addToCounter(ctx context.Context, m *protocol.CounterSync, dedup 
 	}
 	c.reply(&protocol.CounterResponse{Name: m.Name, State: state, RequestID: m.RequestID, Value: &total})
 	// Whoever follows too many already has its verdict, and follows no further one.
-	if c.srv.reserveCounter(c, m.Name) {
+	if !m.Once && c.srv.reserveCounter(c, m.Name) {
 		c.srv.follow(c, m.Name, &state)
 	}
 	return nil

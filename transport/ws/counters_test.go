@@ -214,3 +214,43 @@ func TestBadCountersAreRefused(t *testing.T) {
 	c.send(&protocol.CounterRequest{Name: "a"})
 	require.Equal(t, protocol.CodeUnavailable, expect[*protocol.ErrorMessage](c).Code)
 }
+
+func TestACounterIsReadWithoutBeingFollowed(t *testing.T) {
+	f := start(t, func(cfg *Config, _ *Deps, _ *fakeBackend) { cfg.MaxCounters = 2 })
+	a, b := f.dial(), f.dial()
+	for i := range 10 {
+		a.send(&protocol.CounterRequest{Name: fmt.Sprint("read ", i), Once: true})
+		expect[*protocol.CounterResponse](a)
+		a.send(&protocol.CounterSync{Name: fmt.Sprint("raised ", i), Add: new(1.0), RequestID: fmt.Sprint(i), Once: true})
+		expect[*protocol.CounterResponse](a)
+	}
+	a.send(&protocol.CounterRequest{Name: "likes", Once: true})
+	expect[*protocol.CounterResponse](a)
+	b.send(counterSync("b", 1))
+	expect[*protocol.CounterUpdate](b)
+	a.silent()
+
+	// What is followed stays so, until the client says that it is enough.
+	for i := range 10 {
+		a.send(&protocol.CounterRequest{Name: "likes"})
+		require.InDelta(t, i+1, expect[*protocol.CounterResponse](a).State.Positive["b"], 0)
+		a.send(&protocol.CounterRequest{Name: "likes", Once: true})
+		expect[*protocol.CounterResponse](a)
+		b.send(counterSync("b", float64(i+2)))
+		require.InDelta(t, i+2, expect[*protocol.CounterUpdate](a).State.Positive["b"], 0)
+		expect[*protocol.CounterUpdate](b)
+		a.send(&protocol.CounterRequest{Name: "likes", Unfollow: true})
+		a.send(&protocol.CounterRequest{Name: fmt.Sprint("other ", i)})
+		expect[*protocol.CounterResponse](a)
+		a.send(&protocol.CounterRequest{Name: fmt.Sprint("other ", i), Unfollow: true})
+		a.silent()
+	}
+	b.send(counterSync("b", 100))
+	expect[*protocol.CounterUpdate](b)
+	a.silent()
+	eventually(t, func() bool {
+		f.counters.mu.Lock()
+		defer f.counters.mu.Unlock()
+		return len(f.counters.feeds) == 1
+	}, "only b follows")
+}
