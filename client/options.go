@@ -27,7 +27,7 @@ const (
 type Timestamp = protocol.Timestamp
 
 // Fence guards a write by a lock: the server refuses it (409) when a later holder of the
-// lock has written to the key's group.
+// lock has written to the key's group, or when nobody was given the token.
 type Fence struct {
 	Lock  string
 	Token uint64
