@@ -30,7 +30,7 @@ type realGroups struct {
 }
 
 // newRealRouter is a router over groups with real state machines.
-func newRealRouter(t *testing.T) (*Router, *realGroups) {
+func newRealRouter(t testing.TB) (*Router, *realGroups) {
 	c := newFakeCluster(t, 1)
 	r := c.router(1)
 	g := &realGroups{fakeNode: c.nodes["n1#1"], machines: map[uint32]*fsm.Machine{}, index: map[uint32]uint64{}, proposed: map[uint32]int{}}

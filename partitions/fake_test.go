@@ -75,7 +75,7 @@ func (c *fakeClock) Update(ts protocol.Timestamp) {
 
 const fakeNow = 1_000_000_000
 
-func newFakeCluster(t *testing.T, n int, configure ...func(*Config)) *fakeCluster {
+func newFakeCluster(t testing.TB, n int, configure ...func(*Config)) *fakeCluster {
 	c := &fakeCluster{
 		leader: map[uint32]raftnode.ServerID{}, applied: map[uint32][]raftnode.Command{}, refuse: map[string]protocol.Code{},
 		tries: map[uint32]int{}, routers: map[raftnode.ServerID]*Router{}, nodes: map[raftnode.ServerID]*fakeNode{},

@@ -46,7 +46,7 @@ func (s *Server) Close() {
 // means that the request cannot be read.
 func (s *Server) HandleFollow(ctx context.Context, node string, body []byte) ([]byte, error) {
 	r := codec.NewReader(body)
-	op, group, id, number := r.Byte(), uint32(r.Uvarint()), r.Text(), r.Uvarint()
+	op, group, id, number := r.Byte(), takeGroup(&r), r.Text(), r.Uvarint()
 	key := feedKey{node, group}
 	switch op {
 	case opAdd:
@@ -94,8 +94,11 @@ func (s *Server) enter(key feedKey, id string, edit uint64, subject Subject) boo
 		flow = s.openLocked(key, id)
 	}
 	flow.expiry.Reset(s.cfg.Silence)
+	if _, known := flow.subjects[subject]; flow.over || !known && len(flow.subjects) >= s.cfg.FeedSubjects {
+		return false
+	}
 	flow.subjects[subject] = max(edit, flow.subjects[subject])
-	return !flow.over && len(flow.subjects) <= s.cfg.FeedSubjects
+	return true
 }
 
 func (s *Server) openLocked(key feedKey, id string) *outflow {

@@ -174,7 +174,7 @@ func (r *Reader) Records(mapName string, buckets []uint16, from string, since ui
 		body := binary.AppendUvarint(codec.AppendText(nil, mapName), since)
 		_, err := r.ask(opRecords, appendBuckets(codec.AppendText(body, from), buckets), func(answer *codec.Reader) (err error) {
 			more, err = list(answer, func() bool {
-				bucket, key, rec := uint16(answer.Uvarint()), answer.Text(), takeRecord(answer)
+				bucket, key, rec := takeBucket(answer), answer.Text(), takeRecord(answer)
 				for answer.Err() == nil && len(buckets) > 0 && buckets[0] != bucket {
 					buckets = buckets[1:]
 				}

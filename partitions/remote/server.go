@@ -137,7 +137,7 @@ func (p *page) records(r *codec.Reader) error {
 
 // sets reads: map, bucket, first key, first removed tag of it.
 func (p *page) sets(r *codec.Reader) error {
-	leaf := fsm.Leaf{Map: r.Text(), Bucket: uint16(r.Uvarint()), From: r.Text(), Tag: r.Text()}
+	leaf := fsm.Leaf{Map: r.Text(), Bucket: takeBucket(r), From: r.Text(), Tag: r.Text()}
 	if err := r.Err(); err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func appendBuckets(dst []byte, buckets []uint16) []byte {
 func takeBuckets(r *codec.Reader) []uint16 {
 	buckets := make([]uint16, r.Count(1))
 	for i := range buckets {
-		buckets[i] = uint16(r.Uvarint())
+		buckets[i] = takeBucket(r)
 	}
 	return buckets
 }

@@ -2,11 +2,13 @@ package remote
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/fsm/codec"
 	"github.com/quorate/quorate/fsm/storage"
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/merkle"
 )
 
 // The first byte of a request. The numbers are part of the peer protocol.
@@ -48,7 +50,27 @@ func (h header) appendTo(dst []byte) []byte {
 }
 
 func takeHeader(r *codec.Reader) header {
-	return header{op: r.Byte(), group: uint32(r.Uvarint()), atLeast: r.Uvarint(), waitMillis: r.Uvarint()}
+	return header{op: r.Byte(), group: takeGroup(r), atLeast: r.Uvarint(), waitMillis: r.Uvarint()}
+}
+
+// takeGroup takes a group. A number that is none must not become another one by its size.
+func takeGroup(r *codec.Reader) uint32 {
+	group := r.Uvarint()
+	if group > math.MaxUint32 {
+		r.Fail("%d is no group", group)
+		return 0
+	}
+	return uint32(group)
+}
+
+// takeBucket takes the number of a bucket.
+func takeBucket(r *codec.Reader) uint16 {
+	bucket := r.Uvarint()
+	if bucket >= merkle.Buckets {
+		r.Fail("%d is no bucket", bucket)
+		return 0
+	}
+	return uint16(bucket)
 }
 
 func appendFlag(dst []byte, flag bool) []byte {
