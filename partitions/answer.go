@@ -62,7 +62,7 @@ func (a *Answer) Size() int {
 	size := 0
 	for _, rows := range [][]Row{a.Rows, a.Spare} {
 		for i := range rows {
-			size += rows[i].size()
+			size += rows[i].Size()
 		}
 	}
 	return size
@@ -275,7 +275,7 @@ type ranked struct {
 	place Place
 }
 
-func (r *ranked) size() int { return r.row.size() + r.place.Size() }
+func (r *ranked) size() int { return r.row.Size() + r.place.Size() }
 
 // best holds the first rows of those that it was offered, within bounds: a heap with the
 // last of them on top.

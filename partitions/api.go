@@ -119,7 +119,8 @@ type Row struct {
 // rowBytes is what a row takes beside its key and value.
 const rowBytes = 64
 
-func (r *Row) size() int { return rowBytes + len(r.Key) + len(r.Record.Value) }
+// Size is about how many bytes r takes in an answer.
+func (r *Row) Size() int { return rowBytes + len(r.Key) + len(r.Record.Value) }
 
 // Event is one committed change of a map, delivered in log order per key.
 type Event = live.Event

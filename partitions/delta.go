@@ -166,7 +166,7 @@ func (p *progress) round(group uint32, reader Reader, mapName string, records *[
 		return true, nil
 	}
 	err = reader.Records(mapName, buckets, p.from, since, func(bucket uint16, key string, rec protocol.Record) bool {
-		*maxBytes -= recordBytes + len(key) + len(rec.Value)
+		*maxBytes -= RecordSize(key, &rec)
 		*records = append(*records, protocol.KeyedRecord{Key: key, Record: rec.Clone()})
 		p.bucket, p.from = bucket, key+"\x00"
 		return *maxBytes > 0
@@ -181,3 +181,6 @@ func (p *progress) round(group uint32, reader Reader, mapName string, records *[
 
 // recordBytes is what a record takes in an answer beside its key and value.
 const recordBytes = 96
+
+// RecordSize is about how many bytes a record takes in a delta.
+func RecordSize(key string, rec *protocol.Record) int { return recordBytes + len(key) + len(rec.Value) }

@@ -71,7 +71,7 @@ func (s *share) take(page *remote.Rows) (more bool, err error) {
 			continue // the holder does not know who asks
 		}
 		s.rows--
-		s.bytes -= (&Row{Key: row.Key, Record: row.Record}).size()
+		s.bytes -= (&Row{Key: row.Key, Record: row.Record}).Size()
 		g.Add(row.Key, row.Record)
 	}
 	g.plan = plan

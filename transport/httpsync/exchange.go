@@ -148,7 +148,7 @@ func (e *exchange) delta(m *protocol.HTTPSyncMap, left *int) {
 	}
 	delta := protocol.MapDelta{MapName: m.MapName, Records: make([]protocol.DeltaRecord, 0, len(records)), ServerSyncTimestamp: next}
 	for _, rec := range records {
-		*left -= len(rec.Key) + len(rec.Record.Value)
+		*left -= partitions.RecordSize(rec.Key, &rec.Record)
 		d := protocol.DeltaRecord{Key: rec.Key, Record: rec.Record, EventType: protocol.OpPut}
 		if rec.Record.IsTombstone() {
 			d.EventType = protocol.OpRemove

@@ -286,6 +286,31 @@ func TestAResponseIsCutWhereItIsFull(t *testing.T) {
 	require.Equal(t, protocol.CodeTooLarge, far.Errors[0].Code)
 }
 
+// TestSmallItemsFillAResponseToo has items that take more room beside their keys and values
+// than for them.
+func TestSmallItemsFillAResponseToo(t *testing.T) {
+	b := table()
+	b.deltas = map[string][]protocol.KeyedRecord{}
+	for i := range 10 {
+		kr := protocol.KeyedRecord{Key: fmt.Sprint("k", i), Record: protocol.Record{Value: []byte{1}, Timestamp: protocol.Timestamp{NodeID: "c"}}}
+		b.deltas["a"] = append(b.deltas["a"], kr)
+		b.deltas["b"] = append(b.deltas["b"], kr)
+	}
+	answer := sync(t, b, &protocol.HTTPSync{
+		SyncMaps: []protocol.HTTPSyncMap{{MapName: "a"}, {MapName: "b"}},
+		Queries:  slices.Repeat([]protocol.HTTPQuery{{QueryID: "q", MapName: "m"}}, 8),
+	}, func(c *Config, _ *Deps) { c.MaxDeltaBytes, c.MaxResultBytes = 900, 700 })
+	require.Len(t, answer.Deltas[0].Records, 10)
+	require.Empty(t, answer.Deltas[1].Records)
+	rows := 0
+	for _, result := range answer.QueryResults {
+		rows += len(result.Results)
+	}
+	require.LessOrEqual(t, rows, 10)
+	require.NotEmpty(t, answer.Errors)
+	require.Equal(t, protocol.CodeTooLarge, answer.Errors[0].Code)
+}
+
 func TestStatuses(t *testing.T) {
 	withAuth := func(_ *Config, d *Deps) { d.Verifier = tokens{} }
 	good := protocol.AppendHTTPSync(nil, &protocol.HTTPSync{ClientID: "c"})

@@ -100,7 +100,7 @@ func (e *exchange) rows(q *protocol.HTTPQuery, object *partitions.Query, answer 
 	rows := answer.Rows[from:]
 	result := protocol.HTTPQueryResult{QueryID: q.QueryID, Results: make([]msgp.Raw, len(rows))}
 	for i, row := range rows {
-		*left -= len(row.Key) + len(row.Record.Value)
+		*left -= row.Size()
 		result.Results[i] = object.Project(row.Record.Value)
 		if q.Keys {
 			result.Keys = append(result.Keys, row.Key)
