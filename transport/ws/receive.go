@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -161,7 +162,8 @@ func (c *conn) receiveBatch(m *protocol.Batch) {
 		if c.ending.Load() != nil {
 			return
 		}
-		inner, err := protocol.Decode(frame)
+		// What waits holds on to the frame that it was decoded from, and is counted with its size.
+		inner, err := protocol.Decode(bytes.Clone(frame))
 		if err != nil {
 			c.receiveBroken(err, len(frame))
 			continue

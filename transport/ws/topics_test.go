@@ -97,21 +97,27 @@ func TestAMessageThatWaitsHoldsNothingButItself(t *testing.T) {
 		})
 	})
 	c := f.dial()
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC() // what a pool keeps goes with the second
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	// The bounds of queues count a message, not the frame that it came in.
-	padding := encode(t, &protocol.TopicUnsub{Topic: strings.Repeat("p", 1<<20)})
-	frame := encode(t, &protocol.Batch{Count: 2, Data: protocol.AppendBatch(protocol.AppendBatch(nil, encode(t, publish("t", 1))), padding)})
+	before := heapBytes()
+	frame := padded(t, publish("t", 1))
 	for range messages {
 		c.sendRaw(frame)
 	}
 	c.silent()
-	require.Less(t, int64(heap())-int64(before), int64(messages/2<<20))
+	require.Less(t, heapBytes()-before, int64(messages/2<<20))
 	require.Zero(t, f.backend.topics.Lost())
+}
+
+func heapBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what a pool keeps goes with the second
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// padded is a BATCH of 1 MiB with m in it: bounds of queues count a message, not the frame that
+// it came in.
+func padded(t *testing.T, m protocol.Message) []byte {
+	padding := encode(t, &protocol.TopicUnsub{Topic: strings.Repeat("p", 1<<20)})
+	return encode(t, &protocol.Batch{Count: 2, Data: protocol.AppendBatch(protocol.AppendBatch(nil, encode(t, m)), padding)})
 }

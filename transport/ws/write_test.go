@@ -417,3 +417,30 @@ func resultIDs(ack *protocol.OpAck) []string {
 	}
 	return ids
 }
+
+func TestAWriteThatWaitsHoldsNothingButItself(t *testing.T) {
+	const writes = 24
+	hold, waiting := make(chan struct{}), make(chan struct{}, writes)
+	f := start(t, func(_ *Config, _ *Deps, b *fakeBackend) {
+		b.onWrite = func(context.Context, []partitions.Op) error {
+			waiting <- struct{}{}
+			<-hold
+			return nil
+		}
+	})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	c := f.dial()
+	before := heapBytes()
+	for i := range writes {
+		c.sendRaw(padded(t, batch(put(fmt.Sprint(i), "m", fmt.Sprint("k", i), 1))))
+	}
+	for range writes {
+		<-waiting
+	}
+	require.Less(t, heapBytes()-before, int64(writes/2<<20))
+	release()
+	for range writes {
+		expect[*protocol.OpAck](c)
+	}
+}
