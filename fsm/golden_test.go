@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -226,6 +227,34 @@ func TestEntriesOfEveryKindReadAndApplyAsEver(t *testing.T) {
 			}
 			golden(t, path, []byte(describe(t, stored)))
 		})
+	}
+}
+
+// Commands that the leader lets into the log are those that its state machine applies.
+func TestWhatPassesTheCheckIsApplied(t *testing.T) {
+	newest := map[command.Kind]uint8{}
+	for name, e := range goldenEntries() {
+		entry, err := command.DecodeEntry(e.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range entry.Commands {
+			if err := command.Check(c); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			newest[c.Kind] = max(newest[c.Kind], c.Version)
+		}
+	}
+	for kind := command.Kind(0); kind < command.Ignorable; kind++ {
+		for _, version := range []uint8{0, newest[kind] + 1, 255} {
+			c := command.Raw{Kind: kind, Version: version}
+			if err := command.Check(c); !errors.Is(err, command.ErrFormat) && !errors.Is(err, command.ErrMalformed) {
+				t.Errorf("%s version %d: %v", kind, version, err)
+			}
+		}
+	}
+	if err := command.Check(command.Raw{Kind: command.Ignorable + 1, Version: 9}); err != nil {
+		t.Error(err)
 	}
 }
 

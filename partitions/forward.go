@@ -81,6 +81,12 @@ func (r *Router) handleForward(ctx context.Context, _ mux.Peer, body []byte) ([]
 	if err != nil {
 		return nil, &mux.RemoteError{Code: codeUnreadable, Text: err.Error()}
 	}
+	for _, c := range entry.Commands {
+		// Another build, to which this one would be a follower that stops.
+		if err := command.Check(c); err != nil {
+			return nil, &mux.RemoteError{Code: codeUnreadable, Text: err.Error()}
+		}
+	}
 	results, err := r.proposeHere(ctx, group, entry.Commands, body[4]&flagHandover != 0)
 	if err == nil {
 		return append([]byte{forwardDone}, command.EncodeResults(results)...), nil

@@ -263,6 +263,18 @@ func TestAMalformedForwardRequestIsRefusedBeforeAnythingIsProposed(t *testing.T)
 	require.Empty(t, c.keys(t))
 }
 
+// A command of a newer build would stop the replicas of this one.
+func TestACommandOfAnotherBuildIsNotProposed(t *testing.T) {
+	c := newFakeCluster(t, 1)
+	for _, cmd := range []command.Raw{{Kind: command.KindPut, Version: 99, Body: []byte{1}}, {Kind: 99, Version: 1}} {
+		entry := command.AppendEntry([]byte{0, 0, 0, 1, 0}, protocol.Timestamp{}, []command.Raw{command.EncodeRead(), cmd})
+		_, err := c.nodes["n1#1"].handler(context.Background(), muxPeer, entry)
+		require.Error(t, err)
+		require.True(t, notAppended(err))
+	}
+	require.Empty(t, c.applied)
+}
+
 func TestOnlyErrorsOfRequestsThatDidNotRunPromiseThatNothingWasAppended(t *testing.T) {
 	for code, promise := range map[uint16]bool{
 		codeUnreadable: true, mux.CodeNoMethod: true, mux.CodeBusy: true, mux.CodeInternal: false, mux.CodeReplyTooLarge: false,
