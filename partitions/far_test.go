@@ -92,6 +92,8 @@ func readEverywhere(t *testing.T, f *fleet) {
 		roots, setRoots = append(roots, tree.Root()), append(setRoots, setTree.Root())
 		require.Len(t, n.leaves(t, "m"), records)
 		require.Equal(t, kays(records), n.deltas(t, "m", 700))
+		lacked, _ := n.lacks()
+		require.NotZero(t, r.deps.Hub.Shown(lacked), "what was read elsewhere was shown, too")
 		keys := []string{"s3", "none", "s7", "s1"}
 		entries, err := r.Sets(ctx, s, "s", keys, 1<<20)
 		require.NoError(t, err)

@@ -89,7 +89,7 @@ func (r *Router) holders(group uint32) []string {
 }
 
 // readGroup calls fn with a reader of one group, in no older state than what s was
-// acknowledged; s may be nil. It blocks until the state is that far, or ctx ends. Errors:
+// acknowledged and what was shown on this node; s may be nil. It blocks until the state is that far, or ctx ends. Errors:
 // ErrUnavailable, which names the group, those of fn.
 func (r *Router) readGroup(ctx context.Context, s *Session, group uint32, fn func(group uint32, reader Reader) error) error {
 	return r.readBy(ctx, s, group, new(sync.Mutex), fn)
@@ -98,24 +98,29 @@ func (r *Router) readGroup(ctx context.Context, s *Session, group uint32, fn fun
 // readBy is readGroup with a lock that is held while functions run which fn gives to its
 // reader; where the group is held here, while all of fn runs.
 func (r *Router) readBy(ctx context.Context, s *Session, group uint32, calls sync.Locker, fn func(group uint32, reader Reader) error) error {
-	index := uint64(0)
+	// The holder of the last read, or of the changes since, may have been ahead of this one.
+	index := r.deps.Hub.Shown(group)
 	if s != nil {
-		index = s.index(group)
+		index = max(index, s.index(group))
 	}
 	var reader Reader
+	var shows func() uint64
 	if replica, held := r.deps.Groups.Replica(group); held {
 		if err := r.deps.Groups.WaitApplied(ctx, group, index); err != nil {
 			return fmt.Errorf("%w: read of group %d: %w", ErrUnavailable, group, err)
 		}
 		calls.Lock()
 		defer calls.Unlock()
-		reader = local{replica}
+		applied, _ := replica.Applied() // the read shows at least this much
+		reader, shows = local{replica}, func() uint64 { return applied }
 	} else {
-		reader = r.remote.NewReader(ctx, group, index, calls)
+		far := r.remote.NewReader(ctx, group, index, calls)
+		reader, shows = far, far.Index
 	}
 	err := fn(group, reader)
 	switch {
 	case err == nil:
+		r.deps.Hub.Show(group, shows())
 		return nil
 	case errors.Is(err, remote.ErrUnanswered):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

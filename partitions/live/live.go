@@ -62,6 +62,7 @@ type Hub struct {
 	// subscription with a gap.
 	overflow atomic.Bool
 	subs     atomic.Int64
+	shown    shown
 
 	// seq and scratch are for the dispatcher.
 	seq     uint64
@@ -85,6 +86,7 @@ func (h *Hub) Publish(c *fsm.Changes) {
 	if !h.Listening() {
 		return
 	}
+	h.Show(c.Group, c.Index)
 	select {
 	case h.inbox <- c:
 	default:

@@ -35,6 +35,9 @@ func (c *Client) NewReader(ctx context.Context, group uint32, atLeast uint64, ca
 	return &Reader{client: c, ctx: ctx, group: group, atLeast: atLeast, calls: calls}
 }
 
+// Index is the log index that everything read so far contains.
+func (r *Reader) Index() uint64 { return r.atLeast }
+
 // follow has the changes of s delivered, if somebody wants them, before it is read: the
 // state that is read then is no older than where they begin.
 func (r *Reader) follow(s Subject) error {
