@@ -223,15 +223,19 @@ func (r *Router) handleProgress(ctx context.Context, _ mux.Peer, body []byte) ([
 	if err != nil {
 		return nil, err
 	}
+	return encodeProgress(p), nil
+}
+
+func encodeProgress(p mirror.Progress) []byte {
 	reply := binary.BigEndian.AppendUint64([]byte{progressDone}, p.Index)
 	if len(p.Rejected) > maxRejected {
-		return binary.AppendUvarint(append(reply, 1), 0), nil
+		return binary.AppendUvarint(append(reply, 1), 0)
 	}
 	reply = binary.AppendUvarint(append(reply, 0), uint64(len(p.Rejected)))
 	for _, name := range p.Rejected {
 		reply = codec.AppendText(codec.AppendText(reply, name.Map), name.Key)
 	}
-	return reply, nil
+	return reply
 }
 
 func decodeProgress(group uint32, reply []byte) (standing, error) {
@@ -239,7 +243,7 @@ func decodeProgress(group uint32, reply []byte) (standing, error) {
 		return standing{}, &raftnode.NotLeaderError{Group: group}
 	}
 	if len(reply) < 10 || reply[0] != progressDone {
-		return standing{}, fmt.Errorf("progress of group %d: unexpected answer of %d bytes", group, len(reply))
+		return standing{}, fmt.Errorf("progress of group %d: %w: answer of %d bytes", group, codec.ErrMalformed, len(reply))
 	}
 	p := standing{index: binary.BigEndian.Uint64(reply[1:]), partial: reply[9] != 0}
 	rest := codec.NewReader(reply[10:])

@@ -6,8 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/fsm/codec"
 	"github.com/quorate/quorate/fsm/command"
 	"github.com/quorate/quorate/fsm/query"
+	"github.com/quorate/quorate/partitions/mirror"
 	"github.com/quorate/quorate/raftnode"
 )
 
@@ -28,7 +31,75 @@ func FuzzPeerReplies(f *testing.F) {
 		} else if !errors.Is(err, raftnode.ErrUnknown) && !errors.Is(err, raftnode.ErrBusy) && !errors.As(err, &notLeader) {
 			t.Fatalf("%x: %v", reply, err)
 		}
-		_, _ = decodeProgress(3, reply) // must not panic
+	})
+}
+
+// FuzzDecodeProgress holds that what a leader answers about the database is refused, or
+// names no more keys than it has bytes for and is what a leader would write again.
+func FuzzDecodeProgress(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{progressNotLeader})
+	f.Add(encodeProgress(mirror.Progress{Index: 1 << 40}))
+	f.Add(encodeProgress(mirror.Progress{Index: 7, Rejected: []fsm.Name{{Map: "m", Key: "k"}, {}, {Key: "\xff"}}}))
+	f.Add(encodeProgress(mirror.Progress{Index: 7, Rejected: make([]fsm.Name, maxRejected+1)}))
+	f.Add([]byte{progressDone, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 'm'})
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		p, err := decodeProgress(3, reply)
+		var notLeader *raftnode.NotLeaderError
+		if err != nil {
+			if !errors.Is(err, codec.ErrMalformed) && !errors.As(err, &notLeader) {
+				t.Fatalf("%x: %v", reply, err)
+			}
+			require.Zero(t, p)
+			return
+		}
+		if 2*len(p.rejected) > len(reply) {
+			t.Fatalf("%d keys in %d bytes", len(p.rejected), len(reply))
+		}
+		rejected := p.rejected
+		if p.partial {
+			rejected = make([]fsm.Name, maxRejected+1)
+		}
+		again, err := decodeProgress(3, encodeProgress(mirror.Progress{Index: p.index, Rejected: rejected}))
+		require.NoError(t, err)
+		require.Equal(t, p.index, again.index)
+		require.Equal(t, p.partial || len(p.rejected) > maxRejected, again.partial)
+		if !again.partial {
+			require.Equal(t, p.rejected, again.rejected)
+		}
+	})
+}
+
+// FuzzDecodePlan holds that the plan of a holder is refused, or counts within bounds and is
+// one that a holder would write again.
+func FuzzDecodePlan(f *testing.F) {
+	f.Add([]byte{})
+	for _, p := range []Plan{
+		{},
+		{Scanned: 1, Candidates: 240, Matched: 12},
+		{Index: planIndexes[1], Scanned: 1, Indexed: 2, Keyed: 3, Candidates: 400, Matched: 50},
+		{Index: IndexDefinition{MapName: "\xff", Attribute: string(make([]byte, 200))}, Indexed: 1 << 40},
+	} {
+		f.Add(p.append(nil))
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodePlan(b)
+		if err != nil {
+			require.ErrorIs(t, err, codec.ErrMalformed)
+			return
+		}
+		for _, n := range []int{p.Scanned, p.Indexed, p.Keyed, p.Candidates, p.Matched} {
+			if n < 0 || n > 1<<40 {
+				t.Fatalf("%x is %+v", b, p)
+			}
+		}
+		if len(p.Index.MapName)+len(p.Index.Attribute)+len(p.Index.Type) > len(b) {
+			t.Fatalf("%d bytes are %+v", len(b), p)
+		}
+		again, err := decodePlan(p.append(nil))
+		require.NoError(t, err)
+		require.Equal(t, p, again)
 	})
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -23,6 +24,10 @@ import (
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzzworker").Value.String() == "true" {
+		os.Exit(m.Run()) // It runs one fuzz target, which needs no server, and is not let end in peace.
+	}
 	var err error
 	server, err = pgtest.Start()
 	if err != nil && (!errors.Is(err, pgtest.ErrMissing) || pgtest.Required()) {
