@@ -2,6 +2,7 @@ package partitions
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,7 @@ func FuzzPeerReplies(f *testing.F) {
 func FuzzDecodeProgress(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{progressNotLeader})
+	f.Add([]byte{progressDone, 1})
 	f.Add(encodeProgress(mirror.Progress{Index: 1 << 40}))
 	f.Add(encodeProgress(mirror.Progress{Index: 7, Rejected: []fsm.Name{{Map: "m", Key: "k"}, {}, {Key: "\xff"}}}))
 	f.Add(encodeProgress(mirror.Progress{Index: 7, Rejected: make([]fsm.Name, maxRejected+1)}))
@@ -67,6 +69,8 @@ func FuzzDecodeProgress(f *testing.F) {
 		if !again.partial {
 			require.Equal(t, p.rejected, again.rejected)
 		}
+		_, err = decodeProgress(3, append(slices.Clone(reply), 0))
+		require.ErrorIs(t, err, codec.ErrMalformed, "with a byte left over")
 	})
 }
 
@@ -82,7 +86,8 @@ func FuzzDecodePlan(f *testing.F) {
 	} {
 		f.Add(p.append(nil))
 	}
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := decodePlan(b)
 		if err != nil {
@@ -100,6 +105,8 @@ func FuzzDecodePlan(f *testing.F) {
 		again, err := decodePlan(p.append(nil))
 		require.NoError(t, err)
 		require.Equal(t, p, again)
+		_, err = decodePlan(append(slices.Clone(b), 0))
+		require.ErrorIs(t, err, codec.ErrMalformed, "with a byte left over")
 	})
 }
 

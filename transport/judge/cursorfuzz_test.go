@@ -3,6 +3,7 @@ package judge
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,10 +16,12 @@ import (
 // FuzzCursor holds that a text is a valid cursor only if it is signed, and that what is
 // signed, too, is refused or names a place of the query. The bytes are read three times:
 // as the text, as what is signed, and as the place of a cursor that is right otherwise.
+// The cursor of a record that consists of them names its place.
 func FuzzCursor(f *testing.F) {
 	cursors, queries := NewCursors([]byte("secret"), "c1"), fuzzedQueries(f)
 	const now = 1_800_000_000_000
 	f.Add([]byte{})
+	f.Add([]byte{cursorFormat})
 	f.Add([]byte{0xdb, 0xff, 0xff, 0xff, 0xff, 'k'})
 	f.Add(append([]byte{0xa1, 'k', 1, 0xcb, 0x7f, 0xf8}, make([]byte, 6)...)) // a place at NaN
 	for _, q := range queries {
@@ -41,6 +44,7 @@ func FuzzCursor(f *testing.F) {
 			requireCursor(t, cursors, q, string(b), now)
 			requireCursor(t, cursors, q, signed(cursors, b), now)
 			requireCursor(t, cursors, q, signed(cursors, append(head, b...)), now)
+			requirePlace(t, cursors, q, b, now)
 		}
 	})
 }
@@ -59,6 +63,23 @@ func fuzzedQueries(f *testing.F) (queries []*partitions.Query) {
 
 func signed(c Cursors, b []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(b[:len(b):len(b)], c.sign("m", b)...))
+}
+
+// requirePlace names the place of a record with key and fields of b, and reads it back.
+func requirePlace(t *testing.T, c Cursors, q *partitions.Query, b []byte, now int64) {
+	t.Helper()
+	value := msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 2), "s"), string(b))
+	number := math.Float64frombits(binary.LittleEndian.Uint64(append(b[:len(b):len(b)], make([]byte, 8)...)))
+	place := q.Place(string(b), msgp.AppendFloat64(msgp.AppendString(value, "n"), number))
+	text := c.Cursor("m", q, &place, now)
+	if text == "" {
+		require.Greater(t, place.Size(), maxCursor/2)
+		return
+	}
+	q.SetCursor(text)
+	back, status := c.Parse("m", q, now)
+	require.Equal(t, protocol.CursorValid, status)
+	require.Zero(t, q.Compare(&place, back))
 }
 
 // requireCursor reads text as the cursor of q. A valid one is signed by c, young enough and
