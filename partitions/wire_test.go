@@ -2,6 +2,7 @@ package partitions
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -72,6 +73,18 @@ func FuzzDecodeProgress(f *testing.F) {
 		_, err = decodeProgress(3, append(slices.Clone(reply), 0))
 		require.ErrorIs(t, err, codec.ErrMalformed, "with a byte left over")
 	})
+}
+
+func TestKeysThatAreOnlyAnnouncedTakeNoMemory(t *testing.T) {
+	reply := append(encodeProgress(mirror.Progress{Index: 7})[:10], 0xff, 0xff, 0x3f, 1, 'm')
+	allocs := math.Inf(1)
+	for range 20 { // The least, because goroutines of other tests may allocate meanwhile.
+		allocs = min(allocs, testing.AllocsPerRun(1, func() {
+			_, err := decodeProgress(3, reply)
+			require.ErrorIs(t, err, codec.ErrMalformed)
+		}))
+	}
+	require.Less(t, allocs, 20.0, "the list does not grow")
 }
 
 // FuzzDecodePlan holds that the plan of a holder is refused, or counts within bounds and is
