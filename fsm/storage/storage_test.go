@@ -58,3 +58,23 @@ func TestItemHashSeparatesSectionKeyAndValue(t *testing.T) {
 		seen[h] = it.Key.Bytes
 	}
 }
+
+func FuzzDecodeMark(f *testing.F) {
+	f.Add(storage.AppendMark(nil, storage.Mark{}))
+	f.Add(storage.AppendMark(nil, storage.Mark{
+		Index: 9, Term: 2, ConfigurationIndex: 1, Configuration: []byte("voters"), Digest: 1 << 63, ClockMillis: -1, ClockCounter: 7,
+	}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := storage.DecodeMark(b)
+		if err != nil {
+			if !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrFormat) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		again, err := storage.DecodeMark(storage.AppendMark(nil, m))
+		if err != nil || !cmp.Equal(m, again) {
+			t.Fatalf("%+v reads back as %+v, %v", m, again, err)
+		}
+	})
+}
