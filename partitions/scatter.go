@@ -89,8 +89,8 @@ func (r *Router) holders(group uint32) []string {
 }
 
 // readGroup calls fn with a reader of one group, in no older state than what s was
-// acknowledged and what was shown on this node; s may be nil. It blocks until the state is that far, or ctx ends. Errors:
-// ErrUnavailable, which names the group, those of fn.
+// acknowledged and what was shown on this node; s may be nil. It blocks until the state is
+// that far, or ctx ends. Errors: ErrUnavailable, which names the group, those of fn.
 func (r *Router) readGroup(ctx context.Context, s *Session, group uint32, fn func(group uint32, reader Reader) error) error {
 	return r.readBy(ctx, s, group, new(sync.Mutex), fn)
 }
