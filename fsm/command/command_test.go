@@ -342,9 +342,22 @@ func FuzzDecodeResults(f *testing.F) {
 	f.Add(command.EncodeResults([]command.Result{{Index: 3, Code: 409, Reason: "stale"}, {Changed: true}}))
 	f.Add(command.EncodeResults([]command.Result{{Index: 3}, {Index: 4, Value: []byte{1, 2}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		typed := func(err error) {
+			if err != nil && !errors.Is(err, command.ErrMalformed) && !errors.Is(err, command.ErrFormat) {
+				t.Fatalf("untyped error %v", err)
+			}
+		}
 		results, err := command.DecodeResults(b)
-		if err != nil {
+		if typed(err); err != nil {
 			return
+		}
+		for _, res := range results {
+			_, err := command.DecodeOutcome(res.Value)
+			typed(err)
+			_, err = command.DecodeGreatestToken(res.Value)
+			typed(err)
+			_, err = command.DecodeTotal(res.Value)
+			typed(err)
 		}
 		again, err := command.DecodeResults(command.EncodeResults(results))
 		if err != nil || !cmp.Equal(results, again, cmpopts.EquateEmpty()) {
