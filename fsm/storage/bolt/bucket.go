@@ -130,7 +130,16 @@ func (b bucket) put(key, value []byte) error {
 
 // open checks a stored value and returns it without its checksum.
 func (b bucket) open(key, stored []byte) ([]byte, error) {
-	if len(stored) < crcSize || binary.LittleEndian.Uint32(stored) != b.checksum(key, stored[crcSize:]) {
+	return b.openAfter(b.keyStart(key), key, stored)
+}
+
+// keyStart is the checksum of what comes before a key. It is the same for all keys of a
+// length.
+func (b bucket) keyStart(key []byte) uint32 { return crc32.Update(b.seed, castagnoli, lengthOf(key)) }
+
+// openAfter is open with the keyStart of key.
+func (b bucket) openAfter(start uint32, key, stored []byte) ([]byte, error) {
+	if len(stored) < crcSize || binary.LittleEndian.Uint32(stored) != crc32.Update(crc32.Update(start, castagnoli, key), castagnoli, stored[crcSize:]) {
 		return nil, fmt.Errorf("checksum of key %x: %w", key, storage.ErrCorrupt)
 	}
 	return stored[crcSize:], nil
@@ -143,9 +152,7 @@ func (b bucket) seal(dst, key, value []byte) []byte {
 }
 
 func (b bucket) checksum(key, value []byte) uint32 {
-	sum := crc32.Update(b.seed, castagnoli, lengthOf(key))
-	sum = crc32.Update(sum, castagnoli, key)
-	return crc32.Update(sum, castagnoli, value)
+	return crc32.Update(crc32.Update(b.keyStart(key), castagnoli, key), castagnoli, value)
 }
 
 // lengths holds the encoded lengths of common keys, so that a checksum needs no memory.

@@ -67,6 +67,28 @@ func TestJournalsAreMergedWhileWritesGoOn(t *testing.T) {
 	}
 }
 
+// TestAMergeIsSplitIntoTransactions holds that a transaction merges few items, however
+// many a Write owes: bbolt has the pages of a transaction in memory.
+func TestAMergeIsSplitIntoTransactions(t *testing.T) {
+	const items, most = 100, 10
+	ops := map[string]int{}
+	d := deps()
+	d.around = func(op string, commit func() error) error {
+		ops[op]++
+		return commit()
+	}
+	s, err := Open(Config{Path: tempPath(t), JournalBytes: 1}, d)
+	must(t, err)
+	defer func() { must(t, s.Close()) }()
+	s.mergeMost = most
+	must(t, s.Write([]storage.Batch{{Group: 1, Items: manyRecords(items), Mark: storage.Mark{Index: 1}}}))
+	must(t, s.Write([]storage.Batch{{Group: 2, Items: manyRecords(1), Mark: storage.Mark{Index: 1}}}))
+	// The last one finds that there is nothing more to merge.
+	if frozen := s.views.Load().latest.frozen; frozen != nil || ops["write"] != 2 || ops["merge"] != items/most {
+		t.Errorf("%v transactions, frozen layer %v; want 2 of writes, %d of merges and no layer", ops, frozen, items/most)
+	}
+}
+
 func TestItemsOfADroppedGroupDoNotComeBackWithTheNextOne(t *testing.T) {
 	path := tempPath(t)
 	s := openAt(t, path)

@@ -3,8 +3,9 @@ package bolt
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/tidwall/btree"
 
 	"github.com/quorate/quorate/fsm/storage"
 )
@@ -18,140 +19,140 @@ func (r *reader) Scan(group uint32, section storage.Section, prefix, from string
 	if err != nil {
 		return fmt.Errorf("scan group %d: %w", group, err)
 	}
-	within, first := storage.Key{Section: section, Bytes: prefix}, storage.Key{Section: section, Bytes: max(prefix, from)}
-	m := merged{sources: []*source{
-		{next: layerItems(r.view.active, group, within, first)},
-		{next: layerItems(r.view.frozen, group, within, first)},
-		{next: bucketItems(b, within, first)},
-	}}
-	for m.step() {
-		foreign = true
-		more := fn(m.item.Key.Bytes, m.item.Value)
-		foreign = false
-		if !more {
-			return nil
-		}
+	s := scan{
+		b: b, within: storage.Key{Section: section, Bytes: prefix}, first: storage.Key{Section: section, Bytes: max(prefix, from)},
+		deliver: func(key string, value []byte) bool {
+			foreign = true
+			more := fn(key, value)
+			foreign = false
+			return more
+		},
 	}
-	if m.err != nil {
-		return fmt.Errorf("scan group %d: %w", group, m.err)
+	s.recent.begin(r.view, group, s.within, s.first)
+	if err := s.run(); err != nil {
+		return fmt.Errorf("scan group %d: %w", group, err)
 	}
 	return nil
 }
 
-// source is one layer in a scan: next pulls its items in key order, and head is the
-// one pulled last.
-type source struct {
-	next func() (item storage.Item, ok bool, err error)
-	head storage.Item
-	// fresh tells that head was not shown yet.
-	fresh bool
+// scan shows the items of one group below within, from first on, until deliver returns
+// false: those of a bucket, with the recent ones over them.
+type scan struct {
+	b             bucket
+	recent        recent
+	within, first storage.Key
+	deliver       func(key string, value []byte) bool
+	keys          texts
 }
 
-// merged walks layers as one: of several items with a key, it shows the one of the
-// first source, and of deleted ones none.
-type merged struct {
-	// sources are those that have not ended, newer layers first.
-	sources []*source
-	item    storage.Item
-	err     error
-}
-
-// step moves to the next item. It returns false at the end, and when err is set.
-func (m *merged) step() bool {
-	for m.pull() {
-		if len(m.sources) == 1 {
-			s := m.sources[0]
-			if m.item, s.fresh = s.head, false; m.item.Value != nil {
-				return true
-			}
-			continue
+func (s *scan) run() error {
+	if s.b.b == nil {
+		s.before(nil)
+		return nil
+	}
+	prefix := appendKey(nil, s.within)
+	length, start := -1, uint32(0)
+	c := s.b.b.Cursor()
+	for key, stored := c.Seek(appendKey(nil, s.first)); key != nil && bytes.HasPrefix(key, prefix); key, stored = c.Next() {
+		if len(key) != length {
+			length, start = len(key), s.b.keyStart(key)
 		}
-		least := m.sources[0]
-		for _, s := range m.sources[1:] {
-			if before(s.head.Key, least.head.Key) {
-				least = s
-			}
+		value, err := s.b.openAfter(start, key, stored)
+		if err != nil {
+			return err
 		}
-		m.item, least.fresh = least.head, false
-		for _, s := range m.sources {
-			if s != least && s.head.Key == m.item.Key {
-				s.fresh = false
+		if s.recent.ok {
+			hidden, more := s.before(key[1:])
+			if !more {
+				return nil
+			}
+			if hidden {
+				continue
 			}
 		}
-		if m.item.Value != nil {
-			return true
+		if !s.deliver(s.keys.text(key[1:]), value) {
+			return nil
 		}
 	}
-	return false
+	s.before(nil)
+	return nil
 }
 
-// pull makes every head fresh and lets go of the sources that ended. It returns false
-// when none is left, and when err is set.
-func (m *merged) pull() bool {
-	for i := 0; i < len(m.sources); {
-		s, ok := m.sources[i], true
-		if !s.fresh {
-			s.head, ok, m.err = s.next()
-			s.fresh = true
+// before shows the recent items up to key, or all of them if it is nil, and reports
+// whether one of key was among them, which hides the bucket's.
+func (s *scan) before(key []byte) (hidden, more bool) {
+	for s.recent.ok && !hidden {
+		item := s.recent.item
+		if key != nil {
+			switch strings.Compare(item.Key.Bytes, string(key)) {
+			case 1:
+				return false, true
+			case 0:
+				hidden = true
+			}
 		}
-		switch {
-		case m.err != nil:
-			return false
-		case ok:
-			i++
-		default:
-			m.sources = slices.Delete(m.sources, i, i+1)
+		s.recent.step()
+		if item.Value != nil && !s.deliver(item.Key.Bytes, item.Value) {
+			return hidden, false
 		}
 	}
-	return len(m.sources) > 0
+	return hidden, true
 }
 
-// layerItems pulls the items of a layer that lie within a prefix, from first on.
-func layerItems(l *layer, group uint32, within, first storage.Key) func() (storage.Item, bool, error) {
+// recent walks the layers of a view as one: of two items with a key it shows the newer
+// one. The value of item is nil where it is deleted; ok is false at the end.
+type recent struct {
+	active, frozen layerCursor
+	item           storage.Item
+	ok             bool
+}
+
+func (r *recent) begin(v *view, group uint32, within, first storage.Key) {
+	r.active.begin(v.active, group, within, first)
+	r.frozen.begin(v.frozen, group, within, first)
+	r.step()
+}
+
+func (r *recent) step() {
+	r.ok = true
+	switch a, f := &r.active, &r.frozen; {
+	case !a.ok && !f.ok:
+		r.ok = false
+	case !f.ok || a.ok && before(a.item.Key, f.item.Key):
+		r.item = a.item
+		a.next(a.iter.Next)
+	case !a.ok || before(f.item.Key, a.item.Key):
+		r.item = f.item
+		f.next(f.iter.Next)
+	default:
+		r.item = a.item
+		a.next(a.iter.Next)
+		f.next(f.iter.Next)
+	}
+}
+
+// layerCursor is at an item of a group in a layer, below within. ok is false at the end,
+// as in the zero value.
+type layerCursor struct {
+	iter   btree.IterG[storage.Item]
+	within storage.Key
+	item   storage.Item
+	ok     bool
+}
+
+func (c *layerCursor) begin(l *layer, group uint32, within, first storage.Key) {
 	if l == nil || l.groups[group] == nil {
-		return noItems
+		return
 	}
-	iter := l.groups[group].Iter()
-	started := false
-	return func() (storage.Item, bool, error) {
-		ok := false
-		if started {
-			ok = iter.Next()
-		} else {
-			ok, started = iter.Seek(storage.Item{Key: first}), true
-		}
-		if !ok {
-			return storage.Item{}, false, nil
-		}
-		it := iter.Item()
-		return it, it.Key.Section == within.Section && strings.HasPrefix(it.Key.Bytes, within.Bytes), nil
-	}
+	c.iter, c.within = l.groups[group].Iter(), within
+	c.next(func() bool { return c.iter.Seek(storage.Item{Key: first}) })
 }
 
-func noItems() (storage.Item, bool, error) { return storage.Item{}, false, nil }
-
-// bucketItems is layerItems of the bucket of a generation.
-func bucketItems(b bucket, within, first storage.Key) func() (storage.Item, bool, error) {
-	if b.b == nil {
-		return noItems
-	}
-	c := b.b.Cursor()
-	prefix := appendKey(nil, within)
-	started := false
-	var keys texts
-	return func() (storage.Item, bool, error) {
-		var key, stored []byte
-		if started {
-			key, stored = c.Next()
-		} else {
-			key, stored = c.Seek(appendKey(nil, first))
-			started = true
-		}
-		if key == nil || !bytes.HasPrefix(key, prefix) {
-			return storage.Item{}, false, nil
-		}
-		value, err := b.open(key, stored)
-		return storage.Item{Key: storage.Key{Section: storage.Section(key[0]), Bytes: keys.text(key[1:])}, Value: value}, err == nil, err
+// next moves on by what step does.
+func (c *layerCursor) next(step func() bool) {
+	if c.ok = step(); c.ok {
+		c.item = c.iter.Item()
+		c.ok = c.item.Key.Section == c.within.Section && strings.HasPrefix(c.item.Key.Bytes, c.within.Bytes)
 	}
 }
 

@@ -35,8 +35,8 @@ type Config struct {
 	JournalBytes int
 }
 
-// DefaultJournalBytes is 32 MiB.
-const DefaultJournalBytes = 32 << 20
+// DefaultJournalBytes is 16 MiB.
+const DefaultJournalBytes = 16 << 20
 
 // Deps are what a Store works with.
 type Deps struct {
@@ -52,7 +52,9 @@ type Store struct {
 	db           *bbolt.DB
 	logger       hclog.Logger
 	journalBytes int
-	around       func(op string, commit func() error) error // Deps.around
+	// mergeMost is how many items a transaction merges at most.
+	mergeMost int
+	around    func(op string, commit func() error) error // Deps.around
 	// views change in the transactions that change what Readers see.
 	views atomic.Pointer[views]
 
@@ -106,7 +108,7 @@ func openStore(cfg Config, deps Deps, file openFile) (*Store, error) {
 	}
 	s := &Store{
 		db: db, logger: deps.Logger.Named("store"), journalBytes: cmp.Or(cfg.JournalBytes, DefaultJournalBytes),
-		around:  deps.around,
+		mergeMost: mergeMost, around: deps.around,
 		loading: map[string]bool{}, sweep: make(chan struct{}, 1),
 	}
 	if err := s.prepare(filepath.Dir(cfg.Path)); err != nil {

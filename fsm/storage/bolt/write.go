@@ -13,19 +13,23 @@ import (
 )
 
 // mergeFactor is how many items of the frozen layer are merged for each that is
-// written, and mergeLeast the fewest in a transaction: the merge ends before the
-// active layer is full too.
+// written, and mergeLeast the fewest for a Write: the merge ends before the active layer
+// is full too. mergeMost is how many a transaction merges: each may rewrite a page of its
+// own, and bbolt holds all pages of a transaction in memory until its end.
 const (
 	mergeFactor = 2
 	mergeLeast  = 256
+	mergeMost   = 2048
 )
 
-// Write implements storage.Store.
+// Write implements storage.Store. The merge that it owes goes on in transactions of its
+// own behind that of the batches.
 func (s *Store) Write(batches []storage.Batch) error {
 	if err := storage.CheckBatches(batches); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	return s.update("write", func(tx *bbolt.Tx) error {
+	owed := mergeLeast
+	err := s.update("write", func(tx *bbolt.Tx) error {
 		w := s.newWriter(tx)
 		items := 0
 		for _, b := range batches {
@@ -34,11 +38,21 @@ func (s *Store) Write(batches []storage.Batch) error {
 			}
 			items += len(b.Items)
 		}
-		if err := w.merge(max(mergeFactor*items, mergeLeast)); err != nil {
-			return fmt.Errorf("merge: %w", err)
-		}
-		return s.publish(tx, w.next)
+		owed = max(mergeFactor*items, mergeLeast)
+		return s.finish(w, min(owed, s.mergeMost))
 	})
+	for owed -= s.mergeMost; err == nil && owed > 0 && s.views.Load().latest.frozen != nil; owed -= s.mergeMost {
+		err = s.update("merge", func(tx *bbolt.Tx) error { return s.finish(s.newWriter(tx), min(owed, s.mergeMost)) })
+	}
+	return err
+}
+
+// finish merges n items and makes what w built the latest view.
+func (s *Store) finish(w *writer, n int) error {
+	if err := w.merge(n); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	return s.publish(w.tx, w.next)
 }
 
 // writer carries out one Write: it appends to the journal, and builds the view that
