@@ -102,12 +102,13 @@ func (b bucket) get(key []byte) ([]byte, error) {
 	if bytes.Equal(found, key) {
 		return b.open(key, stored)
 	}
-	return nil, b.checkGap(c, found, stored)
+	return nil, b.checkGap(c, key, found, stored)
 }
 
-// checkGap checks the items on both sides of the place where a key is missing: if the
-// key is there but damaged, it is one of them, because the order of the others holds.
-func (b bucket) checkGap(c *bbolt.Cursor, next, stored []byte) error {
+// checkGap checks the items on both sides of the place where a key is missing. If the key
+// is there but damaged, it is one of them, because the order of the others holds. If it
+// lies elsewhere, because a branch led here that is damaged, one of them is on the wrong side.
+func (b bucket) checkGap(c *bbolt.Cursor, key, next, stored []byte) error {
 	var before, value []byte
 	if next == nil {
 		before, value = c.Last()
@@ -117,11 +118,15 @@ func (b bucket) checkGap(c *bbolt.Cursor, next, stored []byte) error {
 		}
 		before, value = c.Prev()
 	}
-	if before == nil {
-		return nil
+	if before != nil {
+		if _, err := b.open(before, value); err != nil {
+			return err
+		}
 	}
-	_, err := b.open(before, value)
-	return err
+	if next != nil && bytes.Compare(next, key) < 0 || before != nil && bytes.Compare(before, key) >= 0 {
+		return fmt.Errorf("neighbours of key %x are out of order: %w", key, storage.ErrCorrupt)
+	}
+	return nil
 }
 
 func (b bucket) put(key, value []byte) error {

@@ -12,21 +12,11 @@ import (
 
 // Scan implements storage.Reader.
 func (r *reader) Scan(group uint32, section storage.Section, prefix, from string, fn func(string, []byte) bool) (err error) {
-	foreign := false
+	s := scan{within: storage.Key{Section: section, Bytes: prefix}, first: storage.Key{Section: section, Bytes: max(prefix, from)}, fn: fn}
 	defer faultsPanic()()
-	defer guard(&err, &foreign)
-	b, err := r.current(group)
-	if err != nil {
+	defer guard(&err, &s.foreign)
+	if s.b, err = r.current(group); err != nil {
 		return fmt.Errorf("scan group %d: %w", group, err)
-	}
-	s := scan{
-		b: b, within: storage.Key{Section: section, Bytes: prefix}, first: storage.Key{Section: section, Bytes: max(prefix, from)},
-		deliver: func(key string, value []byte) bool {
-			foreign = true
-			more := fn(key, value)
-			foreign = false
-			return more
-		},
 	}
 	s.recent.begin(r.view, group, s.within, s.first)
 	if err := s.run(); err != nil {
@@ -35,14 +25,23 @@ func (r *reader) Scan(group uint32, section storage.Section, prefix, from string
 	return nil
 }
 
-// scan shows the items of one group below within, from first on, until deliver returns
-// false: those of a bucket, with the recent ones over them.
+// scan shows the items of one group below within, from first on, until fn returns false:
+// those of a bucket, with the recent ones over them.
 type scan struct {
 	b             bucket
 	recent        recent
 	within, first storage.Key
-	deliver       func(key string, value []byte) bool
-	keys          texts
+	fn            func(key string, value []byte) bool
+	// foreign tells that fn is running.
+	foreign bool
+	keys    texts
+}
+
+func (s *scan) deliver(key string, value []byte) (more bool) {
+	s.foreign = true
+	more = s.fn(key, value)
+	s.foreign = false
+	return more
 }
 
 func (s *scan) run() error {
