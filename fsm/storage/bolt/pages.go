@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/quorate/quorate/fsm/storage"
 )
@@ -24,6 +25,7 @@ const (
 	elementBucket  = 1
 	metaMagic      = 0xED0CDAED
 	largestOfPages = 1 << 26
+	deepest        = 64
 )
 
 // pageChecker walks over the tree of a bbolt file. bbolt itself does so when it opens a
@@ -33,6 +35,8 @@ type pageChecker struct {
 	// size is that of a page, end the number of the first page that was never used.
 	size, end uint64
 	seen      []bool
+	// pages are those on the path from the root, by depth.
+	pages [][]byte
 }
 
 // checkPages verifies the structure of the file at path: that its pages belong where they
@@ -93,19 +97,23 @@ func (c *pageChecker) meta(fileSize int64) (root uint64, err error) {
 	return root, nil
 }
 
-// read returns a page with its overflow, and marks it as used.
-func (c *pageChecker) read(id uint64) ([]byte, error) {
+// read returns a page with its overflow, and marks it as used. It is valid until another
+// page of this depth is read.
+func (c *pageChecker) read(id uint64, depth int) ([]byte, error) {
 	if id < 2 || id >= c.end {
 		return nil, broken(id, "outside of the file")
 	}
-	var head [pageHeader]byte
-	if _, err := c.file.ReadAt(head[:], int64(id*c.size)); err != nil {
+	for len(c.pages) <= depth {
+		c.pages = append(c.pages, make([]byte, c.size))
+	}
+	b := c.pages[depth][:c.size]
+	if _, err := c.file.ReadAt(b, int64(id*c.size)); err != nil {
 		return nil, err
 	}
-	if own := binary.LittleEndian.Uint64(head[:]); own != id {
+	if own := binary.LittleEndian.Uint64(b); own != id {
 		return nil, broken(id, "it says that it is page %d", own)
 	}
-	pages := uint64(binary.LittleEndian.Uint32(head[12:])) + 1
+	pages := uint64(binary.LittleEndian.Uint32(b[12:])) + 1
 	if pages > c.end-id || pages > largestOfPages {
 		return nil, broken(id, "%d pages long", pages)
 	}
@@ -115,15 +123,22 @@ func (c *pageChecker) read(id uint64) ([]byte, error) {
 		}
 		c.seen[id+i] = true
 	}
-	b := make([]byte, pages*c.size)
-	_, err := c.file.ReadAt(b, int64(id*c.size))
+	if pages == 1 {
+		return b, nil
+	}
+	b = slices.Grow(b, int((pages-1)*c.size))[:pages*c.size]
+	c.pages[depth] = b
+	_, err := c.file.ReadAt(b[c.size:], int64((id+1)*c.size))
 	return b, err
 }
 
 // tree checks the tree below a page, whose keys are not below first and below last; a nil
 // one is no bound.
 func (c *pageChecker) tree(id uint64, first, last []byte, depth int) error {
-	b, err := c.read(id)
+	if depth > deepest {
+		return broken(id, "at depth %d", depth)
+	}
+	b, err := c.read(id, depth)
 	if err != nil {
 		return err
 	}
@@ -131,12 +146,11 @@ func (c *pageChecker) tree(id uint64, first, last []byte, depth int) error {
 }
 
 func (c *pageChecker) page(id uint64, b, first, last []byte, depth int) error {
-	const deepest = 64
 	flags, count := binary.LittleEndian.Uint16(b[8:]), int(binary.LittleEndian.Uint16(b[10:]))
 	switch {
 	case flags != pageBranch && flags != pageLeaf:
 		return broken(id, "neither branch nor leaf")
-	case pageHeader+count*elementBytes > len(b) || depth > deepest || flags == pageBranch && count == 0:
+	case pageHeader+count*elementBytes > len(b) || flags == pageBranch && count == 0:
 		return broken(id, "%d elements at depth %d", count, depth)
 	}
 	var before []byte
@@ -178,7 +192,7 @@ func (c *pageChecker) below(b []byte, i, count int, key, value, last []byte, dep
 	if root := binary.LittleEndian.Uint64(value); root != 0 {
 		return c.tree(root, nil, nil, depth+1)
 	}
-	if len(value) < bucketHeader+pageHeader {
+	if len(value) < bucketHeader+pageHeader || depth == deepest {
 		return fmt.Errorf("%w: bucket %q of %d bytes", storage.ErrCorrupt, key, len(value))
 	}
 	return c.page(0, value[bucketHeader:], nil, nil, depth+1)
