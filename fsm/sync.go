@@ -61,20 +61,38 @@ func (l Leaf) Behind(part protocol.OREntry) Leaf {
 // TagBehind is the first removed tag that can follow a part of a set.
 func TagBehind(part protocol.OREntry) string { return part.Tombstones[len(part.Tombstones)-1] + "\x00" }
 
+// lookWork is how many records, or values and removed tags of sets, are read before entries
+// that wait are applied. Keys are the clients' choice, so that one leaf may hold all of a map.
+const lookWork = 4096
+
 // LeafRecords calls fn with the records of a leaf that entries above since stored,
 // tombstones included, in key order, until it returns false. fn must neither keep nor
 // modify a record; see protocol.Record.Clone. It reads the store and holds up Apply
-// meanwhile: fn must not block. Errors as in Get.
+// meanwhile, for lookWork records at a time: fn must not block. A leaf of more is not of one
+// state. Errors as in Get.
 func (m *Machine) LeafRecords(leaf Leaf, since uint64, fn func(key string, rec protocol.Record) bool) error {
-	return m.look(func(l *look) error {
-		return l.items(storage.SectionRecords, leaf, func(key string, value []byte) (bool, error) {
-			rec, err := decodeRecord(value)
-			if err != nil || rec.index <= since {
-				return true, err
-			}
-			return fn(key, rec.Record), nil
+	for more := true; more; {
+		more = false
+		left := lookWork
+		err := m.look(func(l *look) error {
+			return l.items(storage.SectionRecords, leaf, func(key string, value []byte) (bool, error) {
+				if left == 0 {
+					leaf.From, more = key, true
+					return false, nil
+				}
+				left--
+				rec, err := decodeRecord(value)
+				if err != nil || rec.index <= since {
+					return true, err
+				}
+				return fn(key, rec.Record), nil
+			})
 		})
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ChangedBuckets returns the buckets of a map's records that entries above since may
@@ -98,18 +116,34 @@ func (m *Machine) ChangedBuckets(mapName string, since uint64) (buckets []uint16
 // LeafSets calls fn with the keys of a leaf of an observed-remove map, with their records
 // and removed tags, in key order, until it returns false. A key with many removed tags comes
 // in parts: its records and the first MaxTags of them, in the order of their bytes, then
-// more of them. fn may keep the parts. It reads the store and holds up Apply meanwhile.
-// Errors as in Get.
+// more of them. fn may keep the parts. It reads the store and holds up Apply meanwhile, as
+// LeafRecords does. Errors as in Get.
 func (m *Machine) LeafSets(leaf Leaf, fn func(part protocol.OREntry) bool) error {
-	return m.look(func(l *look) error {
-		return l.items(storage.SectionSets, leaf, func(key string, value []byte) (bool, error) {
-			tag := ""
-			if key == leaf.From {
-				tag = leaf.Tag
-			}
-			return l.parts(leaf.Map, key, tag, value, fn)
+	for more := true; more; {
+		more = false
+		left := lookWork
+		err := m.look(func(l *look) error {
+			return l.items(storage.SectionSets, leaf, func(key string, value []byte) (bool, error) {
+				tag := ""
+				if key == leaf.From {
+					tag = leaf.Tag
+				}
+				return l.parts(leaf.Map, key, tag, value, func(part protocol.OREntry) bool {
+					if !fn(part) {
+						return false
+					}
+					if left -= 1 + len(part.Records) + len(part.Tombstones); left <= 0 {
+						leaf, more = leaf.Behind(part), true
+					}
+					return !more
+				})
+			})
 		})
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parts calls fn with the parts of a set that is stored as value, from a tag on, until it

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
+	"github.com/quorate/quorate/protocol/merkle/merkletest"
 )
 
 func orAdd(id, mapName, key, tag string) protocol.ClientOp {
@@ -80,6 +81,27 @@ func TestKeysThatCollideAreSynced(t *testing.T) {
 		keys = append(keys, rec.Key)
 	}
 	require.ElementsMatch(t, []string{one, other}, keys)
+}
+
+// TestAChangeThatNoHashShowsReachesWhoFollows writes under a timestamp that was chosen so that
+// the tree stays as it was.
+func TestAChangeThatNoHashShowsReachesWhoFollows(t *testing.T) {
+	f := start(t)
+	writer, watcher := f.dial(), f.dial()
+	first := put("1", "m", "k", 1)
+	again := put("2", "m", "k", 2)
+	again.Record.Timestamp = merkletest.Stamp("k", first.Record.Timestamp.Millis+1, merkle.LWWItem("k", first.Record.Timestamp))
+	root := func() uint32 {
+		watcher.send(&protocol.SyncInit{MapName: "m"})
+		return expect[*protocol.SyncRespRoot](watcher).RootHash
+	}
+	writer.send(batch(first))
+	expect[*protocol.OpAck](writer)
+	before := root()
+	writer.send(batch(again))
+	expect[*protocol.OpAck](writer)
+	require.Equal(t, again.Record, *expect[*protocol.ServerEvent](watcher).Record)
+	require.Equal(t, before, root(), "otherwise the attack does not work")
 }
 
 func TestARemovedValueReachesAClientThatWasAway(t *testing.T) {
