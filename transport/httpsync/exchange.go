@@ -151,6 +151,9 @@ func (e *exchange) delta(m *protocol.HTTPSyncMap, left *int) {
 		*left -= partitions.RecordSize(rec.Key, &rec.Record)
 		d := protocol.DeltaRecord{Key: rec.Key, Record: rec.Record, EventType: protocol.OpPut}
 		if rec.Record.IsTombstone() {
+			if e.access.ScopeOf(policy.Read, m.MapName, rec.Key) == policy.Denied {
+				continue
+			}
 			d.EventType = protocol.OpRemove
 		} else if !e.access.Allow(policy.Read, m.MapName, rec.Key, rec.Record.Value, nil) {
 			continue

@@ -65,6 +65,18 @@ func TestOnlyWhatPoliciesAllowIsWrittenAndShown(t *testing.T) {
 	require.Len(t, answer.QueryResults[1].Results, 1, "rows are judged one by one")
 }
 
+// TestRemovalsAreToldToWhoMaySeeTheKey has a policy that looks at keys.
+func TestRemovalsAreToldToWhoMaySeeTheKey(t *testing.T) {
+	mine, err := policy.ParseExpression("key startsWith 'my-'")
+	require.NoError(t, err)
+	gone := protocol.Record{Timestamp: protocol.Timestamp{Millis: 1}}
+	b := &fakeBackend{deltas: map[string][]protocol.KeyedRecord{"rows": {{Key: "my-1", Record: gone}, {Key: "your-1", Record: gone}}}}
+	answer := sync(t, b, &protocol.HTTPSync{SyncMaps: []protocol.HTTPSyncMap{{MapName: "rows"}}},
+		guarded(t, policy.Policy{ID: "a", MapPattern: "rows", Action: "read", Effect: "allow", Condition: mine}))
+	require.Len(t, answer.Deltas[0].Records, 1)
+	require.Equal(t, "my-1", answer.Deltas[0].Records[0].Key)
+}
+
 func TestAFailedReadOfWhatIsStoredIsNoVerdict(t *testing.T) {
 	stored, err := policy.ParseExpression("stored == null")
 	require.NoError(t, err)

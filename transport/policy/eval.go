@@ -26,8 +26,9 @@ func is(b bool) truth {
 // them.
 type subject struct {
 	caller Caller
-	// row is nil while no row is known.
+	// row is nil while no row is known, and key while not even its key is.
 	row          *Row
+	key          *string
 	stored, data decoded
 }
 
@@ -54,10 +55,13 @@ func (s *subject) lookup(r *ref) (value any, known bool) {
 	case rootAuth:
 		return s.auth(r.path), true
 	case rootKey:
-		if s.row == nil {
-			return nil, false
+		switch {
+		case s.row != nil:
+			return s.row.Key, true
+		case s.key != nil:
+			return *s.key, true
 		}
-		return s.row.Key, true
+		return nil, false
 	case rootData, rootStored:
 		if s.row == nil {
 			return nil, false

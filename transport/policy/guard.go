@@ -73,6 +73,12 @@ func (a Access) Scope(action Action, r Resource) Decision {
 	return a.Guard.Set().Scope(a.Caller, action, r)
 }
 
+// ScopeOf decides an action on one row of a map of which nothing but the key is known, such
+// as one that was removed.
+func (a Access) ScopeOf(action Action, mapName, key string) Decision {
+	return a.Guard.Set().ScopeOf(a.Caller, action, Resource{Kind: Map, Name: mapName}, key)
+}
+
 // Allow decides an action on one row of a map. For reads, stored is the row; incoming is
 // not looked at.
 func (a Access) Allow(action Action, mapName, key string, stored, incoming []byte) bool {

@@ -236,6 +236,11 @@ func TestScopeTellsWhetherRowsDecide(t *testing.T) {
 	for i, c := range cases {
 		require.Equal(t, c.want, c.set.Scope(c.who, policy.Read, onMap("own")), "case %d", i)
 	}
+	byKey := policy.Policy{MapPattern: "own", Action: "read", Effect: "allow", Condition: condition(t, "key startsWith auth.id && data.secret == false")}
+	require.Equal(t, policy.Depends, compile(t, byKey).Scope(ann, policy.Read, onMap("own")))
+	require.Equal(t, policy.Depends, compile(t, byKey).ScopeOf(ann, policy.Read, onMap("own"), "ann/1"))
+	require.Equal(t, policy.Denied, compile(t, byKey).ScopeOf(ann, policy.Read, onMap("own"), "bob/1"))
+	require.Equal(t, policy.Depends, compile(t, own).ScopeOf(ann, policy.Read, onMap("own"), "bob/1"))
 	require.True(t, compile(t, secret).SeesStored(ann, policy.Read, onMap("own")))
 	require.False(t, compile(t, own).SeesStored(ann, policy.Read, onMap("own")))
 	require.False(t, compile(t, secret).SeesStored(ann, policy.Write, onMap("own")))

@@ -136,10 +136,18 @@ func (s *Set) judge(who Caller, a Action, r Resource, sub *subject) (allowed boo
 
 // Scope decides an action on a resource before any row of it is known.
 func (s *Set) Scope(who Caller, a Action, r Resource) Decision {
+	return s.scope(who, a, r, &subject{caller: who})
+}
+
+// ScopeOf is Scope for one row of which nothing but the key is known.
+func (s *Set) ScopeOf(who Caller, a Action, r Resource, key string) Decision {
+	return s.scope(who, a, r, &subject{caller: who, key: &key})
+}
+
+func (s *Set) scope(who Caller, a Action, r Resource, sub *subject) Decision {
 	if !s.configured || who.Admin {
 		return Allowed
 	}
-	sub := &subject{caller: who}
 	decision := Denied
 	depends := false
 	for i := range s.rules {

@@ -171,16 +171,21 @@ func (c *conn) refuseForbidden(m protocol.Message, r judge.Refusal) {
 }
 
 // maySee reports whether a record may be shown to the client. A tombstone has no value to
-// judge, and whoever has the record must hear that it is gone.
+// judge, and whoever has the record must hear that it is gone: it is shown to all who may see
+// some record under its key.
 func (c *conn) maySee(mapName, key string, value []byte) bool {
 	access := c.permission().Access
 	if !access.Guard.Set().Restricts() {
 		return true
 	}
-	if len(value) == 0 {
+	switch {
+	case len(value) > 0:
+		return access.Allow(policy.Read, mapName, key, value, nil)
+	case key == "": // of a removed tag whose key nobody has named
 		return access.Scope(policy.Read, onMap(mapName)) != policy.Denied
+	default:
+		return access.ScopeOf(policy.Read, mapName, key) != policy.Denied
 	}
-	return access.Allow(policy.Read, mapName, key, value, nil)
 }
 
 // mayHear is maySee for a change.
@@ -191,14 +196,19 @@ func (c *conn) mayHear(mapName string, e *partitions.Event) bool {
 	return c.maySee(mapName, e.Key, e.Record.Value)
 }
 
-// visible is what the client may see of a key of an observed-remove map.
+// visible is what the client may see of a key of an observed-remove map: removed tags as
+// tombstones, see maySee.
 func (c *conn) visible(mapName string, entry protocol.OREntry) protocol.OREntry {
-	if !c.srv.deps.Guard.Set().Restricts() {
+	access := c.permission().Access
+	if !access.Guard.Set().Restricts() {
 		return entry
+	}
+	if access.ScopeOf(policy.Read, mapName, entry.Key) == policy.Denied {
+		return protocol.OREntry{Key: entry.Key}
 	}
 	records := make([]protocol.ORRecord, 0, len(entry.Records))
 	for _, rec := range entry.Records {
-		if c.maySee(mapName, entry.Key, rec.Value) {
+		if access.Allow(policy.Read, mapName, entry.Key, rec.Value, nil) {
 			records = append(records, rec)
 		}
 	}

@@ -102,8 +102,11 @@ func (c *conn) setBucket(ctx context.Context, m *protocol.ORMapMerkleReqBucket, 
 	var entries []protocol.OREntry
 	size := 0
 	place, end, err := c.backend.LeafSets(ctx, c.session, m.MapName, bucket, at, func(part protocol.OREntry) bool {
-		entries = append(entries, c.visible(m.MapName, part))
 		size += part.Size()
+		shown := c.visible(m.MapName, part)
+		if len(shown.Records)+len(shown.Tombstones) > 0 { // a key of hidden records alone is hidden, too
+			entries = append(entries, shown)
+		}
 		return size < leafFrameBytes
 	})
 	if err != nil {
