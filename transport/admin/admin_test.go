@@ -373,11 +373,19 @@ func TestPolicies(t *testing.T) {
 		`{"mapPattern":"","action":"all","effect":"allow"}`:                                         "mapPattern",
 		`{"mapPattern":"*","action":"some","effect":"allow"}`:                                       "action",
 		`{"mapPattern":"*","action":"all","effect":"allow","condition":{"op":"x","attribute":"a"}}`: "condition",
+		`{"mapPattern":"*","action":"all","effect":"allow","role":["editor"]}`:                      "role",
+		`{"mapPattern":"*","action":"all","effect":"allow","roles":[]}`:                             "roles",
+		`{"mapPattern":"*","action":"all","effect":"allow","subjects":[]}`:                          "subjects",
+		`{"mapPattern":"*","action":"all","effect":"allow","condition":{"op":"eq","when":"a"}}`:     "when",
 	} {
 		status, answer := f.do("POST", "/api/admin/policies", body)
 		require.Equal(t, 400, status, body)
 		require.Equal(t, field, answer["field"], body)
 	}
+
+	status, answer = f.do("POST", "/api/admin/policies", `{"mapPattern":"*","action":"all","effect":"allow","roles":"editor"}`)
+	require.Equal(t, 422, status)
+	require.Equal(t, "roles", answer["field"])
 
 	status, _ = f.do("DELETE", "/api/admin/policies/"+id, "")
 	require.Equal(t, 204, status)
@@ -400,7 +408,10 @@ func TestPoliciesCanBeTried(t *testing.T) {
 		ask(`{"subject":"ann","action":"write","name":"m","stored":{"owner":"ann"},"incoming":{"n":9007199254740993},`+trial+`}`))
 	require.Equal(t, map[string]any{"allowed": false}, ask(`{"subject":"bob","action":"write","name":"m","stored":{"owner":"ann"},`+trial+`}`))
 	require.False(t, f.deps.Guard.Set().Restricts(), "nothing was changed")
-	for _, body := range []string{`{"action":"fly","name":"m"}`, `{"action":"read","kind":"moon"}`, `{"policies":[{"id":""}],"action":"read"}`, `{`} {
+	for _, body := range []string{
+		`{"action":"fly","name":"m"}`, `{"action":"read","kind":"moon"}`, `{"policies":[{"id":""}],"action":"read"}`, `{`,
+		`{"action":"read","name":"m"} {}`, `{"action":"read","name":"m","data":{"owner":"ann"}}`, `{"action":"read","name":"m","policies":[{"role":"x"}]}`,
+	} {
 		status, _ := f.do("POST", "/api/admin/policies/evaluate", body)
 		require.Equal(t, 400, status, body)
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/partitions"
 	"github.com/quorate/quorate/transport/auth"
@@ -55,23 +58,56 @@ func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	return nil, false
 }
 
-// readJSON reads a body into v; fields that v does not have are passed over.
+// readJSON reads a body into v. A field that v does not have is refused: a condition or a role
+// under a name that is not known would otherwise leave a rule without it.
 func readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
 	body, ok := readBody(w, r)
 	if !ok {
 		return false
 	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	decoder.UseNumber()
+	err := decoder.Decode(v)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errTrailing
+	}
+	return err == nil || refuseJSON(w, err)
+}
+
+// readKnownJSON is readJSON that passes over fields that v does not have.
+func readKnownJSON(w http.ResponseWriter, r *http.Request, v any) bool {
+	body, ok := readBody(w, r)
+	if !ok {
+		return false
+	}
 	err := json.Unmarshal(body, v)
+	return err == nil || refuseJSON(w, err)
+}
+
+var errTrailing = errors.New("something follows the JSON value")
+
+// refuseJSON answers a request whose body cannot be used; it returns false.
+func refuseJSON(w http.ResponseWriter, err error) bool {
 	var shape *json.UnmarshalTypeError
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ") // it has no type
 	switch {
-	case err == nil:
-		return true
+	case isUnknown:
+		httperr.WriteField(w, http.StatusBadRequest, "is no field of this request", strings.Trim(unknown, `"`))
 	case errors.As(err, &shape):
-		httperr.WriteField(w, http.StatusUnprocessableEntity, "the body has the wrong shape", shape.Field)
+		httperr.WriteField(w, http.StatusUnprocessableEntity, "the body has the wrong shape", fieldOf(shape))
 	default:
 		httperr.Write(w, http.StatusBadRequest, "the body is not JSON")
 	}
 	return false
+}
+
+// fieldOf is the field that has another shape. The names of embedded types, which are in upper
+// case, are not in the body.
+func fieldOf(err *json.UnmarshalTypeError) string {
+	path := strings.Split(err.Field, ".")
+	path = slices.DeleteFunc(path, func(name string) bool { return name != "" && name[0] >= 'A' && name[0] <= 'Z' })
+	return strings.Join(path, ".")
 }
 
 // failed answers a request that could not be carried out.

@@ -47,7 +47,7 @@ func (h *Handler) authStatus(w http.ResponseWriter, _ *http.Request) {
 // address and per name, before the password is looked at; a right one gives its share back.
 func (h *Handler) login(w http.ResponseWriter, r *http.Request) {
 	var c credentials
-	if !readJSON(w, r, &c) {
+	if !readKnownJSON(w, r, &c) {
 		return
 	}
 	if h.cfg.Password == "" {

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"github.com/quorate/quorate/transport/httperr"
 	"github.com/quorate/quorate/transport/judge"
 	"github.com/quorate/quorate/transport/policy"
 )
@@ -142,15 +140,8 @@ type evaluateBody struct {
 }
 
 func (h *Handler) evaluate(w http.ResponseWriter, r *http.Request) {
-	body, ok := readBody(w, r)
-	if !ok {
-		return
-	}
 	var request evaluateRequest
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
-	if err := decoder.Decode(&request); err != nil {
-		httperr.Write(w, http.StatusBadRequest, "the body cannot be read")
+	if !readJSON(w, r, &request) {
 		return
 	}
 	action, kind, err := request.what()

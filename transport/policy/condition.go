@@ -21,11 +21,13 @@ type Node struct {
 	Children  []*Node `json:"children,omitempty"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It keeps large numbers as they are.
+// UnmarshalJSON implements json.Unmarshaler. It keeps large numbers as they are, and refuses
+// fields that a Node does not have.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	type plain Node
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.UseNumber()
+	decoder.DisallowUnknownFields()
 	return decoder.Decode((*plain)(n))
 }
 

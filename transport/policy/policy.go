@@ -91,7 +91,7 @@ type Policy struct {
 	Action string `json:"action"`
 	Effect string `json:"effect"`
 	// Roles and Subjects restrict the policy to callers with one of the roles, and to
-	// those subjects. Empty means everybody.
+	// those subjects. Nil means everybody; a list that is empty is not valid.
 	Roles    []string `json:"roles,omitempty"`
 	Subjects []string `json:"subjects,omitempty"`
 	// Condition is a tree of comparisons that must hold. Nil means none.

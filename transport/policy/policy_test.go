@@ -277,6 +277,11 @@ func TestInvalidPoliciesAreRefusedByField(t *testing.T) {
 		"roles":      func(p *policy.Policy) { p.Roles = []string{""} },
 		"subjects":   func(p *policy.Policy) { p.Subjects = make([]string, 300) },
 	}
+	for _, empty := range []func(*policy.Policy){func(p *policy.Policy) { p.Roles = []string{} }, func(p *policy.Policy) { p.Subjects = []string{} }} {
+		p := good
+		empty(&p)
+		require.Error(t, p.Validate(), "whoever names nobody does not mean everybody")
+	}
 	for field, change := range cases {
 		p := good
 		change(&p)

@@ -80,10 +80,10 @@ func compile(p *Policy) (rule, error) {
 		return r, wrong("action", "must be read, write, remove or all")
 	case p.Effect != "allow" && p.Effect != "deny":
 		return r, wrong("effect", "must be allow or deny")
-	case len(p.Roles) > maxNames || slices.Contains(p.Roles, ""):
-		return r, wrong("roles", "must be at most %d names", maxNames)
-	case len(p.Subjects) > maxNames || slices.Contains(p.Subjects, ""):
-		return r, wrong("subjects", "must be at most %d names", maxNames)
+	case !validNames(p.Roles):
+		return r, wrong("roles", "must be 1 to %d names, or be left out", maxNames)
+	case !validNames(p.Subjects):
+		return r, wrong("subjects", "must be 1 to %d names, or be left out", maxNames)
 	}
 	if r.pattern, err = parsePattern(p.MapPattern); err != nil {
 		return r, err
@@ -92,6 +92,12 @@ func compile(p *Policy) (rule, error) {
 		r.condition, err = compileCondition(p.Condition)
 	}
 	return r, err
+}
+
+// validNames accepts no list, which is no restriction, and refuses an empty one: whoever names
+// nobody does not mean everybody.
+func validNames(list []string) bool {
+	return list == nil || 0 < len(list) && len(list) <= maxNames && !slices.Contains(list, "")
 }
 
 // denyAll is in force while the policies cannot be read.
