@@ -22,6 +22,23 @@ func (r *Router) Document(name string) (value []byte, version uint64) {
 	return d.Value, d.Version
 }
 
+// FreshDocuments has Document show what was committed before the call, also where this node has
+// lagged behind. It costs an entry in the log of the system group, and blocks until this
+// node's replica has applied it, or ctx ends. Errors: ErrUnavailable.
+func (r *Router) FreshDocuments(ctx context.Context) error {
+	if r.groups() == 0 {
+		return errNoCluster
+	}
+	results, err := r.mark(ctx, nil, []uint32{placement.SystemGroup})
+	if err != nil {
+		return err
+	}
+	if err := r.deps.Groups.WaitApplied(ctx, placement.SystemGroup, results[0].Index); err != nil {
+		return fmt.Errorf("%w: documents: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
 // PutDocument gives the whole cluster a document that was computed from version base of
 // it, and returns its version. It blocks until this node follows it, or ctx ends. Errors:
 // ErrConflict; ErrUnavailable (nothing was proposed); any other leaves the outcome open.

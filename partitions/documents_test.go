@@ -66,6 +66,33 @@ func TestADocumentIsPutWhenThisNodeFollowsIt(t *testing.T) {
 	require.ErrorIs(t, err, ErrConflict)
 }
 
+func TestDocumentsAreFreshWhenThisNodeHasAppliedAMark(t *testing.T) {
+	c := newFakeCluster(t, 2)
+	r := c.router(1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.ErrorIs(t, r.FreshDocuments(ctx), ErrUnavailable, "the system group has no leader")
+	c.set(func() { c.leader[0] = "n2#1" })
+	waited := &waitingGroups{Groups: r.deps.Groups}
+	r.deps.Groups = waited
+	require.NoError(t, r.FreshDocuments(ctx))
+	require.Equal(t, []uint32{0}, waited.groups)
+	waited.err = context.DeadlineExceeded
+	require.ErrorIs(t, r.FreshDocuments(ctx), ErrUnavailable)
+}
+
+// waitingGroups notes which groups are waited for.
+type waitingGroups struct {
+	Groups
+	groups []uint32
+	err    error
+}
+
+func (g *waitingGroups) WaitApplied(_ context.Context, group uint32, _ uint64) error {
+	g.groups = append(g.groups, group)
+	return g.err
+}
+
 func TestInventoryAndStored(t *testing.T) {
 	r, g := newRealRouter(t)
 	s := r.NewSession()

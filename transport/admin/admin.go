@@ -74,7 +74,9 @@ func (c Config) Validate() error {
 type Backend interface {
 	// Document returns a replicated document and its version, zero for none; PutDocument
 	// replaces what was computed from a version, and blocks until this node follows it.
+	// FreshDocuments has Document show what was committed before the call.
 	Document(name string) (value []byte, version uint64)
+	FreshDocuments(ctx context.Context) error
 	PutDocument(ctx context.Context, name string, base uint64, value []byte) (version uint64, err error)
 	// MapNames lists the maps, Inventory counts what one holds.
 	MapNames() []string

@@ -30,6 +30,10 @@ type fakeCluster struct {
 	mu        sync.Mutex
 	documents map[string][]byte
 	versions  map[string]uint64
+	// committed are documents that this node does not have yet, and behind says why it cannot
+	// get them.
+	committed map[string][]byte
+	behind    error
 	// conflicts is how many more changes fail because somebody was faster.
 	conflicts int
 	fail      error
@@ -57,6 +61,20 @@ func (c *fakeCluster) PutDocument(_ context.Context, name string, base uint64, v
 	c.documents[name] = value
 	c.versions[name]++
 	return c.versions[name], nil
+}
+
+// FreshDocuments shows what others have committed.
+func (c *fakeCluster) FreshDocuments(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.behind != nil {
+		return c.behind
+	}
+	for name, value := range c.committed {
+		c.documents[name], c.versions[name] = value, c.versions[name]+1
+	}
+	c.committed = nil
+	return nil
 }
 
 func (c *fakeCluster) MapNames() []string { return slices.Clone(c.maps) }
@@ -343,6 +361,37 @@ func TestChangesMeetThoseOfOthers(t *testing.T) {
 	f.Handler.deps.Backend = func() Backend { return nil }
 	status, _ = f.do("PUT", "/api/admin/settings", `{"maxConnections":78}`)
 	require.Equal(t, 503, status)
+}
+
+// TestChangesAreMadeToWhatIsCommitted asks a node that lags behind: what it sees nothing to
+// change in may have to be changed.
+func TestChangesAreMadeToWhatIsCommitted(t *testing.T) {
+	f := start(t)
+	list, err := policy.Encode([]policy.Policy{{ID: "p", MapPattern: "*", Action: "all", Effect: "allow"}})
+	require.NoError(t, err)
+	f.cluster.committed = map[string][]byte{policy.DocumentName: list}
+	status, _ := f.do("DELETE", "/api/admin/policies/p", "")
+	require.Equal(t, 204, status)
+	left, err := policy.Decode(f.cluster.documents[policy.DocumentName])
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	status, _ = f.do("POST", "/api/admin/revocations", `{"subject":"ann"}`)
+	require.Equal(t, 201, status)
+	none, err := auth.EncodeRevocations(nil)
+	require.NoError(t, err)
+	f.cluster.committed = map[string][]byte{auth.RevocationsDocument: none}
+	status, _ = f.do("POST", "/api/admin/revocations", `{"subject":"ann"}`)
+	require.Equal(t, 201, status)
+	revoked, err := auth.DecodeRevocations(f.cluster.documents[auth.RevocationsDocument])
+	require.NoError(t, err)
+	require.Len(t, revoked, 1, "somebody else had lifted it")
+
+	f.cluster.behind = partitions.ErrUnavailable
+	for method, path := range map[string]string{"DELETE": "/api/admin/policies/p", "POST": "/api/admin/revocations"} {
+		status, _ := f.do(method, path, `{"subject":"ann"}`)
+		require.Equal(t, 503, status, "nobody can tell that there is nothing to change")
+	}
 }
 
 func TestPolicies(t *testing.T) {

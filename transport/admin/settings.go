@@ -238,9 +238,13 @@ func (h *Handler) putSettings(w http.ResponseWriter, r *http.Request) {
 const conflictPause = 20 * time.Millisecond
 
 // amend replaces a document by what change makes of it, also when others change it at the
-// same time.
+// same time. change is shown what was committed before the request: where it changes nothing,
+// nothing is proposed by which a node that lags behind would find out.
 func amend(ctx context.Context, b Backend, name string, change func(value []byte) ([]byte, error)) error {
 	const attempts = 10
+	if err := b.FreshDocuments(ctx); err != nil {
+		return err
+	}
 	for attempt := 1; ; attempt++ {
 		value, version := b.Document(name)
 		next, err := change(value)

@@ -1,8 +1,13 @@
 package logging
 
 import (
+	"encoding"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log"
+	"slices"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -24,8 +29,28 @@ func (f filtered) enabled(level hclog.Level) bool {
 // Log implements hclog.Logger.
 func (f filtered) Log(level hclog.Level, msg string, args ...any) {
 	if f.enabled(level) {
-		f.Logger.Log(level, msg, args...)
+		f.Logger.Log(level, msg, texts(args)...)
 	}
+}
+
+// texts is args with the values that say what they are as text in place of those that JSON would
+// show as their insides, or as a bare number. Durations stay numbers, for who computes with them.
+func texts(args []any) []any {
+	copied := false
+	for i, arg := range args {
+		switch arg.(type) {
+		case time.Duration, time.Time, error, json.Marshaler, encoding.TextMarshaler:
+			continue
+		}
+		if _, ok := arg.(fmt.Stringer); !ok {
+			continue
+		}
+		if !copied {
+			args, copied = slices.Clone(args), true
+		}
+		args[i] = fmt.Sprint(arg)
+	}
+	return args
 }
 
 // Trace implements hclog.Logger.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -131,7 +133,7 @@ func TestTextLineIsUTCWithLevelTargetAndFields(t *testing.T) {
 func TestJSONShape(t *testing.T) {
 	var out bytes.Buffer
 	l, _ := New(Config{JSON: true, NodeID: "n1", Out: &out})
-	l.Named("raftnode").With("group", 3).Warn("slow <disk>", "took", 2*time.Second, "err", fmt.Errorf("sync: %w", io.ErrShortWrite), "index", uint64(1)<<60)
+	l.Named("raftnode").With("group", 3).Warn("slow <disk>", "took", 2*time.Second, "err", fmt.Errorf("sync: %w", io.ErrShortWrite), "index", uint64(1)<<60, "was", hclog.Info, "node", net.IPv4(127, 0, 0, 1), "at", &url.URL{Scheme: "ws", Host: "n1"})
 	l.Info("started")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 {
@@ -157,6 +159,9 @@ func TestJSONShape(t *testing.T) {
 			"took":    json.Number("2000000000"),
 			"err":     "sync: short write",
 			"index":   json.Number("1152921504606846976"),
+			"was":     "info",
+			"node":    "127.0.0.1",
+			"at":      "ws://n1",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
