@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/transport/admin"
 	"github.com/quorate/quorate/transport/auth"
+	"github.com/quorate/quorate/transport/health"
 	"github.com/quorate/quorate/transport/policy"
 	"github.com/quorate/quorate/transport/ws"
 )
@@ -16,6 +17,7 @@ func (s *Server) newAdmin() (*admin.Handler, error) {
 	deps := admin.Deps{
 		Logger: s.deps.Logger, Now: s.deps.Now, Tokens: s.deps.Tokens, Guard: s.guard, Cluster: s.deps.Cluster,
 		Backend: s.document, Apply: s.apply, Check: s.deps.CheckLog, Changed: s.follow,
+		Draining:   func() bool { return s.health.State() >= health.Draining },
 		Registerer: s.deps.Registerer,
 	}
 	if s.verifier != nil {

@@ -53,6 +53,8 @@ func (noCluster) HorizonChanged(func()) (cancel func()) { return func() {} }
 
 func (noCluster) Document(string) ([]byte, uint64) { return nil, 0 }
 
+func (noCluster) FreshDocuments(context.Context) error { return nil }
+
 func (noCluster) MapNames() []string { return nil }
 
 // oneNode is what operators see of a node alone.
@@ -189,6 +191,17 @@ func TestProbesAnswerFromBindToClose(t *testing.T) {
 	require.Equal(t, health.Draining, f.State())
 	_, code = f.dial("/ws")
 	require.Equal(t, 503, code)
+	operator, err := f.deps.Tokens.Issue("admin")
+	require.NoError(t, err)
+	for method, path := range map[string]string{
+		"POST": "/sync", "PUT": "/api/admin/settings", "DELETE": "/api/admin/policies/p",
+	} {
+		resp, _ := f.do(method, path, nil, http.Header{"Authorization": {"Bearer " + operator}})
+		require.Equal(t, 503, resp.StatusCode, "%s %s", method, path)
+		require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	}
+	resp, _ := f.do("GET", "/api/admin/settings", nil, http.Header{"Authorization": {"Bearer " + operator}})
+	require.Equal(t, 200, resp.StatusCode)
 }
 
 func TestRoutes(t *testing.T) {

@@ -148,6 +148,8 @@ type Deps struct {
 	Check func(filter string) error
 	// Changed puts the documents of the cluster into force on this node, as it has them now.
 	Changed func()
+	// Draining reports whether the node is about to stop; it takes no changes then.
+	Draining func() bool
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 }
@@ -244,9 +246,9 @@ func (h *Handler) table() []route {
 		{Operation{Method: "POST", Path: "/api/admin/indexes", Summary: "Index the records of a map by an attribute", Status: http.StatusCreated, Request: indexRequest{}, Response: indexBody{}, Failures: []int{400, 409, 501, 503, 504}}, operator, h.createIndex},
 		{Operation{Method: "DELETE", Path: "/api/admin/indexes/{map}/{attribute}", Summary: "Drop an index", Status: http.StatusNoContent, Failures: []int{404, 503, 504}}, operator, h.dropIndex},
 		{Operation{Method: "GET", Path: "/api/admin/indexes/{map}/{attribute}/status", Summary: "How far this node has built an index", Response: indexStatusBody{}, Failures: []int{404, 503}}, operator, h.indexStatus},
-		{Operation{Method: "POST", Path: "/api/admin/nodes/{id}/drain", Summary: "Have a node finish what it has begun and stop", Status: http.StatusAccepted, Failures: []int{404, 502}}, operator, h.drainNode},
-		{Operation{Method: "DELETE", Path: "/api/admin/nodes/{id}", Summary: "Have a node leave the cluster for good; a dead one is taken out", Status: http.StatusAccepted, Failures: []int{404, 502}}, operator, h.removeNode},
-		{Operation{Method: "POST", Path: "/api/admin/groups/{group}/transfer", Summary: "Hand the leadership of a group to a node, or to any caught-up voter", Query: []string{"node"}, Response: Transferred{}, Failures: []int{400, 404, 409, 504}}, operator, h.transfer},
+		{Operation{Method: "POST", Path: "/api/admin/nodes/{id}/drain", Summary: "Have a node finish what it has begun and stop", Status: http.StatusAccepted, Failures: []int{404, 502, 503}}, operator, h.drainNode},
+		{Operation{Method: "DELETE", Path: "/api/admin/nodes/{id}", Summary: "Have a node leave the cluster for good; a dead one is taken out", Status: http.StatusAccepted, Failures: []int{404, 502, 503}}, operator, h.removeNode},
+		{Operation{Method: "POST", Path: "/api/admin/groups/{group}/transfer", Summary: "Hand the leadership of a group to a node, or to any caught-up voter", Query: []string{"node"}, Response: Transferred{}, Failures: []int{400, 404, 409, 503, 504}}, operator, h.transfer},
 		{Operation{Method: "GET", Path: "/api/openapi.json", Summary: "This description", MediaType: "application/json"}, public, h.serveOpenAPI},
 		{Operation{Method: "GET", Path: "/api/docs", Summary: "This description as a page", MediaType: "text/html"}, public, h.docs},
 		{Operation{Method: "GET", Path: "/api/docs/{file}", Summary: "Parts of that page", MediaType: "*/*", Failures: []int{404}}, public, h.docs},
@@ -271,6 +273,9 @@ func (h *Handler) Register(mux interface {
 func (h *Handler) guarded(r route) http.Handler {
 	var next http.Handler = r.serve
 	if r.access == operator {
+		if r.Method != http.MethodGet {
+			next = h.whileServing(next)
+		}
 		next = h.authorized(next)
 	}
 	if r.access != public && r.Path != "/admin" && r.Path != "/admin/{path...}" {
@@ -288,6 +293,18 @@ func (h *Handler) guarded(r route) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, req)
+	})
+}
+
+// whileServing refuses requests of a node that drains: they may be cut off, and another node
+// can take them.
+func (h *Handler) whileServing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.deps.Draining() {
+			httperr.Unavailable(w, "the node is shutting down, ask another one")
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

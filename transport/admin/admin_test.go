@@ -159,7 +159,7 @@ func start(t *testing.T, change ...func(*Config, *Deps)) *fixture {
 				return errors.New("unknown level")
 			}
 			return nil
-		}, Changed: func() {}, Registerer: prometheus.NewRegistry(),
+		}, Changed: func() {}, Draining: func() bool { return false }, Registerer: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
 		c(&cfg, &deps)

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"errors"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
@@ -20,8 +21,19 @@ func failure(code protocol.Code, text string) *protocol.ErrorMessage {
 func failureOf(m protocol.Message, code protocol.Code, text string) *protocol.ErrorMessage {
 	e := failure(code, text)
 	if req, ok := m.(protocol.Request); ok {
-		e.Details = details(m.Kind(), req.Correlation(), requestID(m))
+		e.Details = details(m.Kind(), req.Correlation(), requestID(m), 0)
 	}
+	return e
+}
+
+// laterFailureOf is failureOf a message that can be sent again after a while.
+func laterFailureOf(m protocol.Message, code protocol.Code, text string, wait time.Duration) *protocol.ErrorMessage {
+	e := failureOf(m, code, text)
+	correlation := ""
+	if req, ok := m.(protocol.Request); ok {
+		correlation = req.Correlation()
+	}
+	e.Details = details(m.Kind(), correlation, requestID(m), max(1, wait.Milliseconds()))
 	return e
 }
 
@@ -41,26 +53,38 @@ func decodeFailure(err error) *protocol.ErrorMessage {
 	if errors.As(err, &decode) {
 		e.Code = decode.Code()
 		if decode.Kind != protocol.KindInvalid {
-			e.Details = details(decode.Kind, decode.Correlation, "")
+			e.Details = details(decode.Kind, decode.Correlation, "", 0)
 		}
 	}
 	return e
 }
 
 // details is the map {"type": kind} with the correlation id under the name that it
-// has in the messages of that kind, and with requestID. An id that is empty or not text
-// names nothing.
-func details(kind protocol.Kind, correlation, requestID string) msgp.Raw {
-	fields := []struct{ name, text string }{{"type", kind.String()}}
+// has in the messages of that kind, with requestID, and with the time after which to send
+// the message again. An id that is empty or not text names nothing, and no time is 0.
+func details(kind protocol.Kind, correlation, requestID string, retryMillis int64) msgp.Raw {
+	fields := []struct {
+		name string
+		raw  []byte
+	}{{"type", msgp.AppendString(nil, kind.String())}}
+	add := func(name string, raw []byte) {
+		fields = append(fields, struct {
+			name string
+			raw  []byte
+		}{name, raw})
+	}
 	if correlation != "" && utf8.ValidString(correlation) {
-		fields = append(fields, struct{ name, text string }{correlationName(kind), correlation})
+		add(correlationName(kind), msgp.AppendString(nil, correlation))
 	}
 	if requestID != "" && utf8.ValidString(requestID) {
-		fields = append(fields, struct{ name, text string }{"requestId", requestID})
+		add("requestId", msgp.AppendString(nil, requestID))
+	}
+	if retryMillis > 0 {
+		add("retryAfterMs", msgp.AppendInt64(nil, retryMillis))
 	}
 	b := msgp.AppendMapHeader(nil, uint32(len(fields)))
 	for _, f := range fields {
-		b = msgp.AppendString(msgp.AppendString(b, f.name), f.text)
+		b = append(msgp.AppendString(b, f.name), f.raw...)
 	}
 	return msgp.Raw(b)
 }

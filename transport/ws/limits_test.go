@@ -141,7 +141,12 @@ func TestRateOfAConnectionIsBounded(t *testing.T) {
 	c.send(batch(ops...))
 	e := expect[*protocol.ErrorMessage](c)
 	require.Equal(t, protocol.CodeOverloaded, e.Code)
-	require.Equal(t, map[string]any{"type": "OP_BATCH"}, detailsOf(t, e))
+	details := detailsOf(t, e)
+	require.Equal(t, "OP_BATCH", details["type"])
+	wait, ok := details["retryAfterMs"].(int64)
+	require.True(t, ok, "%v", details)
+	require.Positive(t, wait)
+	require.LessOrEqual(t, wait, int64(8000), "one operation a second, and one is left")
 	require.Len(t, f.backend.written(), 9)
 	other.silent()
 }

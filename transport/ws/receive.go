@@ -91,8 +91,8 @@ func cost(m protocol.Message) int {
 
 // dispatch hands a message to its handler.
 func (c *conn) dispatch(m protocol.Message, env envelope) {
-	if !c.allow(cost(m) - env.paid) {
-		c.limited(m)
+	if cost := cost(m) - env.paid; !c.allow(cost) {
+		c.limited(m, cost)
 		return
 	}
 	if r := c.forbidden(m); r.Refused() {
@@ -155,7 +155,7 @@ func (c *conn) receiveBatch(m *protocol.Batch) {
 		return
 	}
 	if !c.allow(len(frames)) {
-		c.limited(m)
+		c.limited(m, len(frames))
 		return
 	}
 	for _, frame := range frames {
@@ -176,11 +176,13 @@ func (c *conn) receiveBatch(m *protocol.Batch) {
 	}
 }
 
-// limited refuses a message beyond the rate. The answer keeps its place among those
-// to writes, so that a client that counts them is not confused.
-func (c *conn) limited(m protocol.Message) {
+// limited refuses a message whose cost is beyond the rate. The answer keeps its place among
+// those to writes, so that a client that counts them is not confused.
+func (c *conn) limited(m protocol.Message, cost int) {
 	c.srv.metrics.limit("rate")
-	c.answerInTurn(failureOf(m, protocol.CodeOverloaded, "rate limit exceeded, slow down"))
+	missing := float64(min(cost, c.srv.cfg.RateBurst)) - c.limiter.Tokens()
+	wait := time.Duration(missing / float64(c.limiter.Limit()) * float64(time.Second))
+	c.answerInTurn(laterFailureOf(m, protocol.CodeOverloaded, "rate limit exceeded, slow down", wait))
 }
 
 // receiveMapRequest answers with the partition map if the client's is older.
