@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -39,6 +40,47 @@ func TestOriginsAreToldWhatTheyMay(t *testing.T) {
 	resp, _ = all.do("GET", "/health", nil, http.Header{"Origin": {"https://any.example"}})
 	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 	require.Empty(t, resp.Header.Get("Access-Control-Allow-Credentials"))
+}
+
+// TestPagesDoNotGetInByANameOfTheirOwn has a page whose name DNS led to this machine, so that
+// the server seems to be its own host.
+func TestPagesDoNotGetInByANameOfTheirOwn(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		f := start(t, func(c *Config) {
+			c.Admin.Open, c.WebSocket.AllowedOrigins = open, []string{"https://app.example"}
+		})
+		f.Open(noCluster{})
+		f.caughtUp.Store(true)
+		_, port, err := net.SplitHostPort(f.addr)
+		require.NoError(t, err)
+		for _, c := range []struct {
+			host, origin string
+			refused      bool
+		}{
+			{"evil.example:" + port, "http://evil.example:" + port, open},
+			{"evil.example:" + port, "", false}, // no page
+			{"evil.example:" + port, "https://app.example", false},
+			{f.addr, "http://" + f.addr, false},
+			{"localhost:" + port, "http://localhost:" + port, false},
+			{"[::1]:" + port, "http://[::1]:" + port, false},
+		} {
+			for path, want := range map[string]int{"POST /sync": 200, "GET /ws": 426} {
+				method, path, _ := strings.Cut(path, " ")
+				r, err := http.NewRequestWithContext(t.Context(), method, "http://"+f.addr+path, nil)
+				require.NoError(t, err)
+				if r.Host = c.host; c.origin != "" {
+					r.Header.Set("Origin", c.origin)
+				}
+				resp, err := http.DefaultClient.Do(r)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				if c.refused {
+					want = 403
+				}
+				require.Equal(t, want, resp.StatusCode, "%s %s open %v: host %s origin %q", method, path, open, c.host, c.origin)
+			}
+		}
+	}
 }
 
 func TestAnswersAreCompressedForWhoAsks(t *testing.T) {

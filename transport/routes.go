@@ -63,9 +63,9 @@ func (s *Server) routes() http.Handler {
 	s.health.Register(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	for _, route := range upgrades {
-		mux.Handle(route, s.ws)
+		mux.Handle(route, s.underOwnNames(s.ws))
 	}
-	mux.Handle("POST /sync", s.fromOwnPages(s.sync))
+	mux.Handle("POST /sync", s.underOwnNames(s.fromOwnPages(s.sync)))
 	s.admin.Register(mux)
 	s.patterns = mux.patterns
 	return s.common(mux.ServeMux)
@@ -76,6 +76,22 @@ func (s *Server) fromOwnPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ws.OriginAllowed(r, s.cfg.WebSocket.AllowedOrigins) {
 			httperr.Write(w, http.StatusForbidden, "origin is not allowed")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// underOwnNames refuses pages that reached a server without authentication on this machine under
+// a name of their own, which DNS led here: to the browser they and the server are one host.
+func (s *Server) underOwnNames(next http.Handler) http.Handler {
+	if !s.cfg.Admin.Open {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		nameless := &http.Request{Header: r.Header}
+		if !admin.LocalHost(r.Host) && !ws.OriginAllowed(nameless, s.cfg.WebSocket.AllowedOrigins) {
+			httperr.Write(w, http.StatusForbidden, "without authentication pages may use addresses and localhost only")
 			return
 		}
 		next.ServeHTTP(w, r)

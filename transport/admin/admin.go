@@ -287,7 +287,7 @@ func (h *Handler) guarded(r route) http.Handler {
 			httperr.Write(w, http.StatusForbidden, "cross-origin requests may not change anything")
 			return
 		}
-		if h.cfg.Open && r.access != public && !localHost(req.Host) {
+		if h.cfg.Open && r.access != public && !LocalHost(req.Host) {
 			// A page of another name that leads to this machine would be of the same origin.
 			httperr.Write(w, http.StatusForbidden, "without authentication the admin plane answers to addresses and localhost only")
 			return

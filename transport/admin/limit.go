@@ -23,9 +23,9 @@ func (h *Handler) limited(next http.Handler) http.Handler {
 // now is the wall clock. A step forward lets somebody try earlier, one back later.
 func (h *Handler) now() time.Time { return time.UnixMilli(h.deps.Now()) }
 
-// localHost reports whether the Host of a request is an address or localhost, which no
+// LocalHost reports whether the Host of a request is an address or localhost, which no
 // name service can lead elsewhere.
-func localHost(host string) bool {
+func LocalHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
