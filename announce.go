@@ -57,6 +57,7 @@ func (s *Server) logLimits() {
 		"batch_ops", protocol.MaxBatchItems,
 		"value_bytes", ws.MaxValueBytes,
 		"connections", ws.MaxConnections,
+		"sockets", t.MaxSockets,
 		"outbound_frames", ws.Connection.OutboundCapacity,
 		"send_timeout_ms", ws.Connection.SendTimeout.Milliseconds(),
 		"idle_timeout_ms", ws.Connection.IdleTimeout.Milliseconds(),

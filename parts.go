@@ -96,11 +96,20 @@ func (c *ServerConfig) logFS() logstore.FS {
 	return nil
 }
 
+// reservedFiles is how many of the files that the process may have open are kept from clients, at
+// most: the log, the store and the connections to other nodes need some, and a log that cannot
+// open its next file ends the node.
+const reservedFiles = 1024
+
+// clientSockets is how many connections clients may have, of the given number of files that the
+// process may have open; 0 is no bound.
+func clientSockets(files int) int { return files - min(reservedFiles, files/4) }
+
 // transportConfig configures the client listener.
 func (c *ServerConfig) transportConfig() transport.Config {
 	cfg := transport.DefaultConfig()
 	cfg.Addr = net.JoinHostPort(c.BindHost(), strconv.Itoa(int(c.Network.Port)))
-	cfg.RequestTimeout = c.Network.RequestTimeout
+	cfg.RequestTimeout, cfg.MaxSockets = c.Network.RequestTimeout, clientSockets(openFiles())
 	ws := &cfg.WebSocket
 	ws.NodeID = c.NodeID
 	ws.AllowedOrigins = c.Network.CORSOrigins

@@ -26,6 +26,9 @@ type Config struct {
 	// RequestTimeout bounds reading a request and, again, writing its answer. It
 	// does not apply to WebSocket connections.
 	RequestTimeout time.Duration
+	// MaxSockets bounds the TCP connections of the listener, of whatever they are for; one
+	// beyond is closed when it is accepted. Zero means no bound.
+	MaxSockets int
 	// MaxBodyBytes bounds the body of a request, refused with 413 beyond.
 	MaxBodyBytes int64
 	// WebSocket tunes client connections.

@@ -14,7 +14,9 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	inFlight atomic.Int64
+	// turnedAway counts connections beyond the bound.
+	turnedAway prometheus.Counter
+	inFlight   atomic.Int64
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -28,6 +30,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 3, 10),
 		}, []string{"route"}),
 	}
+	m.turnedAway = f.NewCounter(prometheus.CounterOpts{
+		Name: "service_http_sockets_refused_total", Help: "TCP connections that were closed at once, because the listener had as many as it may have.",
+	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "service_http_requests_in_flight", Help: "HTTP requests that are being answered, open WebSocket upgrades aside."},
 		func() float64 { return float64(m.inFlight.Load()) })
 	for _, op := range described() {

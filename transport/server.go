@@ -45,6 +45,8 @@ type Server struct {
 	http     *http.Server
 
 	metrics *metrics
+	// plain counts the TCP connections that are not WebSocket connections.
+	plain atomic.Int64
 	// patterns are the routes that the listener takes.
 	patterns []string
 	// backend is set by Open.
@@ -98,9 +100,25 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		IdleTimeout:       cfg.WebSocket.Connection.IdleTimeout,
 		MaxHeaderBytes:    cfg.MaxHeaderBytes,
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
+		ConnState:         s.count,
 		ErrorLog:          s.log.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 	return s, nil
+}
+
+// count follows the TCP connections that are not WebSocket connections, and closes a new one
+// beyond the bound. Whoever keeps connections open must not take the files that the storage of
+// the node needs.
+func (s *Server) count(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if n := int(s.plain.Add(1)); s.cfg.MaxSockets > 0 && n+s.ws.Connections() > s.cfg.MaxSockets {
+			s.metrics.turnedAway.Inc()
+			_ = conn.Close() // StateClosed follows
+		}
+	case http.StateHijacked, http.StateClosed:
+		s.plain.Add(-1)
+	}
 }
 
 // Start binds the listener and answers probes and metrics from then on; everything

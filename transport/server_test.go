@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -290,6 +292,48 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	f := start(t, nil)
 	resp, _ := f.do("POST", "/sync", bytes.NewReader(make([]byte, 2<<20+1)), nil)
 	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+}
+
+// TestConnectionsThatSayNothingAreBounded has clients that only connect.
+func TestConnectionsThatSayNothingAreBounded(t *testing.T) {
+	f := start(t, func(c *Config) { c.MaxSockets = 5 })
+	f.Open(noCluster{})
+	f.caughtUp.Store(true)
+	sock, code := f.dial("/ws")
+	require.Equal(t, 101, code)
+	ping, err := protocol.Append(nil, &protocol.Ping{})
+	require.NoError(t, err)
+	answered := func() {
+		require.NoError(t, sock.Write(t.Context(), websocket.MessageBinary, ping))
+		_, _, err = sock.Read(t.Context())
+		require.NoError(t, err)
+	}
+	answered() // so it is counted
+	idle := make([]net.Conn, 4)
+	for i := range idle {
+		var err error
+		idle[i], err = net.Dial("tcp", f.addr)
+		require.NoError(t, err)
+	}
+	// The system connects before the server accepts, so that the next one is told by a close.
+	refused, err := net.Dial("tcp", f.addr)
+	require.NoError(t, err)
+	require.NoError(t, refused.SetReadDeadline(time.Now().Add(patience)))
+	_, err = refused.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, refused.Close())
+	answered()
+
+	for _, c := range idle {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool { return f.plain.Load() == 0 }, patience, time.Millisecond)
+	resp, _ := f.get("/health/live")
+	require.Equal(t, 200, resp.StatusCode)
+	require.InDelta(t, 1, testutil.ToFloat64(f.metrics.turnedAway), 0)
+	require.NoError(t, sock.Close(websocket.StatusNormalClosure, ""))
+	require.Eventually(t, func() bool { return f.ws.Connections() == 0 }, patience, time.Millisecond)
 }
 
 func TestHeadsAreBoundedInTimeAndSize(t *testing.T) {

@@ -1,0 +1,15 @@
+package quorate
+
+import "testing"
+
+func TestClientsLeaveFilesToTheNode(t *testing.T) {
+	for files, want := range map[int]int{0: 0, 200: 150, 1024: 768, 1 << 20: 1<<20 - 1024} {
+		if got := clientSockets(files); got != want {
+			t.Errorf("%d sockets for clients of %d files, want %d", got, files, want)
+		}
+	}
+	cfg := DefaultServerConfig()
+	if got, want := cfg.transportConfig().MaxSockets, clientSockets(openFiles()); got != want {
+		t.Errorf("the listener takes %d sockets, want %d", got, want)
+	}
+}
