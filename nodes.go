@@ -159,10 +159,28 @@ func (o operators) Remove(ctx context.Context, nodeID string) error {
 		return nil
 	}
 	err := o.command(ctx, nodeID, methodLeave, func(node *Node) error { return node.Leave(ctx) })
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mux.ErrNoReply) && o.awaitGone(ctx, node, nodeID) {
 		return nil
 	}
 	return err
+}
+
+// awaitGone waits until no node has an id any more, and reports whether that came before ctx
+// ended. Connections to a node that has left are closed, which overtakes its answer.
+func (o operators) awaitGone(ctx context.Context, node *Node, nodeID string) bool {
+	changed, cancel := node.Agent().Subscribe()
+	defer cancel()
+	for {
+		status := node.Status()
+		if !slices.ContainsFunc(status.live(), func(m MemberStatus) bool { return m.NodeID == nodeID }) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // Transfer implements admin.Cluster.

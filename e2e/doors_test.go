@@ -191,6 +191,19 @@ func TestARevokedSubjectIsCutOffOnAllNodes(t *testing.T) {
 	back.Close()
 }
 
+// TestALiveNodeIsRemoved has an operator take a node out that works.
+// The answer must not get lost with the connections to it.
+func TestALiveNodeIsRemoved(t *testing.T) {
+	c := harness.Start(t, secured(), 3)
+	n1 := c.Node("n1")
+	token := operatorToken(t, n1)
+	status, answer := adminRequest(t, n1, token, http.MethodDelete, "/api/admin/nodes/n3", nil)
+	require.Equal(t, http.StatusAccepted, status, "%v", answer)
+	require.Zero(t, c.Node("n3").AwaitExit())
+	status, answer = adminRequest(t, n1, token, http.MethodDelete, "/api/admin/nodes/n3", nil)
+	require.Equal(t, http.StatusNotFound, status, "%v", answer)
+}
+
 // TestADeadNodeIsRemoved has an operator take a dead node out, which then is refused.
 func TestADeadNodeIsRemoved(t *testing.T) {
 	c := harness.Start(t, secured(), 3)
