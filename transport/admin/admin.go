@@ -230,7 +230,7 @@ func (h *Handler) table() []route {
 	list := []route{
 		{Operation{Method: "GET", Path: "/api/status", Summary: "What this node is and does", Response: statusBody{}}, public, h.status},
 		{Operation{Method: "GET", Path: "/api/auth/status", Summary: "Whether clients need a token", Response: authStatusBody{}}, public, h.authStatus},
-		{Operation{Method: "POST", Path: "/api/auth/login", Summary: "Get an operator's token", Request: credentials{}, Response: tokenBody{}, Failures: []int{400, 401, 415, 422, 429, 503}}, login, h.login},
+		{Operation{Method: "POST", Path: "/api/auth/login", Summary: "Get an operator's token", Request: credentials{}, Response: tokenBody{}, Failures: []int{400, 401, 413, 415, 422, 429, 503}}, login, h.login},
 		{Operation{Method: "GET", Path: "/api/admin/cluster/status", Summary: "Nodes, groups and partitions", Response: clusterBody{}}, operator, h.cluster},
 		{Operation{Method: "GET", Path: "/api/admin/maps", Summary: "Maps with counts and sizes, counted now", Query: []string{"limit", "after"}, Response: mapsBody{}, Failures: []int{400, 503}}, operator, h.maps},
 		{Operation{Method: "GET", Path: "/api/admin/settings", Summary: "The settings in force", Response: Settings{}}, operator, h.getSettings},

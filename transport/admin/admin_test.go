@@ -242,6 +242,14 @@ func TestLoginGivesATokenThatOpensTheAdminAPI(t *testing.T) {
 	require.Contains(t, f.log.String(), "audit: login refused")
 }
 
+func TestCredentialsAreShort(t *testing.T) {
+	f := start(t)
+	status, answer, _ := f.send("POST", "/api/auth/login", "", loginBody("admin", strings.Repeat("x", maxCredentials)))
+	require.Equal(t, 413, status, "%v", answer)
+	status, _, _ = f.send("POST", "/api/auth/login", "", loginBody("admin", strings.Repeat("x", maxCredentials/2)))
+	require.Equal(t, 401, status)
+}
+
 func TestGuessesAreBoundedPerAddressAndPerName(t *testing.T) {
 	f := start(t)
 	from := func(addr string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = addr } }

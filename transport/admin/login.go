@@ -43,10 +43,15 @@ func (h *Handler) authStatus(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, authStatusBody{AuthRequired: h.deps.Clients != nil})
 }
 
+// maxCredentials bounds the body of a login in bytes: anybody may send one, and what has come of
+// it is held until its end.
+const maxCredentials = 8 << 10
+
 // login gives out a token for the right name and password. Attempts are bounded per
 // address and per name, before the password is looked at; a right one gives its share back.
 func (h *Handler) login(w http.ResponseWriter, r *http.Request) {
 	var c credentials
+	r.Body = http.MaxBytesReader(w, r.Body, maxCredentials)
 	if !readKnownJSON(w, r, &c) {
 		return
 	}
