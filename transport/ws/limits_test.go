@@ -273,6 +273,18 @@ func TestPlainRequestsAreToldToUpgrade(t *testing.T) {
 	require.Equal(t, http.StatusUpgradeRequired, resp.StatusCode)
 }
 
+// TestNoCompressionIsNegotiated offers what a small frame could be inflated by.
+func TestNoCompressionIsNegotiated(t *testing.T) {
+	f := start(t)
+	for _, mode := range []websocket.CompressionMode{websocket.CompressionContextTakeover, websocket.CompressionNoContextTakeover} {
+		sock, resp, err := websocket.Dial(t.Context(), f.url, &websocket.DialOptions{CompressionMode: mode})
+		require.NoError(t, err)
+		require.NotEmpty(t, resp.Request.Header.Get("Sec-WebSocket-Extensions"), "it is offered")
+		require.Empty(t, resp.Header.Get("Sec-WebSocket-Extensions"))
+		require.NoError(t, sock.CloseNow())
+	}
+}
+
 func TestForeignPagesAreRefusedBeforeTheUpgrade(t *testing.T) {
 	f := start(t, func(c *Config, _ *Deps, _ *fakeBackend) { c.AllowedOrigins = []string{"https://app.example"} })
 	host := strings.TrimSuffix(strings.TrimPrefix(f.url, "ws://"), "/ws")
