@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,21 +12,12 @@ import (
 // valueRef refers to. An attribute is data.<path> (the incoming value; the prefix may be
 // left out), stored.<path> (what is stored), key, auth.id or auth.roles.
 type Node struct {
-	Op        string  `json:"op"`
-	Attribute string  `json:"attribute,omitempty"`
-	Value     any     `json:"value,omitempty"`
-	ValueRef  string  `json:"valueRef,omitempty"`
-	Children  []*Node `json:"children,omitempty"`
-}
-
-// UnmarshalJSON implements json.Unmarshaler. It keeps large numbers as they are, and refuses
-// fields that a Node does not have.
-func (n *Node) UnmarshalJSON(b []byte) error {
-	type plain Node
-	decoder := json.NewDecoder(bytes.NewReader(b))
-	decoder.UseNumber()
-	decoder.DisallowUnknownFields()
-	return decoder.Decode((*plain)(n))
+	Op        string `json:"op"`
+	Attribute string `json:"attribute,omitempty"`
+	// Value keeps large numbers if it was decoded with json.Number.
+	Value    any     `json:"value,omitempty"`
+	ValueRef string  `json:"valueRef,omitempty"`
+	Children []*Node `json:"children,omitempty"`
 }
 
 // condition is a compiled tree.

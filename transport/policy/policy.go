@@ -10,6 +10,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,7 +136,10 @@ func Decode(value []byte) ([]Policy, error) {
 		return nil, nil
 	}
 	var d document
-	if err := json.Unmarshal(value, &d); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	decoder.DisallowUnknownFields() // a rule must not be taken for one without what is not understood
+	if err := decoder.Decode(&d); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if d.Format != documentFormat {
