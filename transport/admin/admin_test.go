@@ -466,7 +466,7 @@ func TestPoliciesCanBeTried(t *testing.T) {
 	require.Equal(t, map[string]any{"allowed": false}, ask(`{"subject":"bob","action":"write","name":"m","stored":{"owner":"ann"},`+trial+`}`))
 	tree := `"policies":[{"mapPattern":"m","action":"all","effect":"allow","condition":{"op":"eq","attribute":"data.n","value":9007199254740993}}]`
 	for n, want := range map[string]bool{"9007199254740993": true, "9007199254740992": false} {
-		require.Equal(t, want, ask(`{"action":"write","name":"m","incoming":{"n":`+n+`},`+tree+`}`)["allowed"], n)
+		require.Equal(t, want, ask(`{"action":"write","name":"m","incoming":{"n":` + n + `},` + tree + `}`)["allowed"], n)
 	}
 	require.False(t, f.deps.Guard.Set().Restricts(), "nothing was changed")
 	for _, body := range []string{

@@ -90,7 +90,8 @@ func (c *conn) ackAuth(p auth.Principal, deviceToken string) {
 }
 
 // renew extends the life of the connection by a fresh token of the same subject, whose
-// roles count from now on.
+// roles count from now on. One that ends before the present one changes nothing: its roles
+// would outlive it.
 func (c *conn) renew(v Verifier, token string) {
 	p, err := v.Verify(token)
 	switch {
@@ -99,8 +100,9 @@ func (c *conn) renew(v Verifier, token string) {
 	case p.ID != c.auth.subject || p.Admin != c.caller().Admin:
 		c.srv.log.Info("renewal by another subject ignored", "conn", c.id)
 	default:
-		c.auth.caller.Store(&policy.Caller{ID: p.ID, Roles: p.Roles, Admin: p.Admin})
-		c.expireAt(p.ValidUntil)
+		if c.expireAt(p.ValidUntil) {
+			c.auth.caller.Store(&policy.Caller{ID: p.ID, Roles: p.Roles, Admin: p.Admin})
+		}
 	}
 }
 
@@ -132,21 +134,23 @@ func (c *conn) identify(subject, presented string) device.Identity {
 	return d
 }
 
-// expireAt closes the connection at t, or later if it was already to live longer.
-func (c *conn) expireAt(t time.Time) {
+// expireAt closes the connection at t, unless it was already to live longer, and reports
+// whether it does.
+func (c *conn) expireAt(t time.Time) bool {
 	a := &c.auth
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped || !t.After(a.until) {
-		return
+		return t.Equal(a.until)
 	}
 	a.until = t
 	left := t.Sub(time.UnixMilli(c.srv.deps.Now()))
 	if a.expiry != nil {
 		a.expiry.Reset(left)
-		return
+		return true
 	}
 	a.expiry = time.AfterFunc(left, c.expire)
+	return true
 }
 
 // expire closes the connection unless it was renewed while the timer ran out.

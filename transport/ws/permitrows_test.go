@@ -1,7 +1,9 @@
 package ws
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,6 +94,33 @@ func TestKeysOfHiddenValuesAreHidden(t *testing.T) {
 	expect[*protocol.OpAck](w)
 	c.send(&protocol.ORMapDiffRequest{MapName: "sets", Keys: []string{"more"}})
 	require.Equal(t, protocol.CodeForbidden, expect[*protocol.ErrorMessage](c).Code, "no event of a map that may not be read any more")
+}
+
+// TestRolesDoNotOutliveTheirToken has a client keep a token with a role that its later one does
+// not have.
+func TestRolesDoNotOutliveTheirToken(t *testing.T) {
+	f, _ := guarded(t, false, allow("w", "m", "write", "", "writer"))
+	early, late := token("ann", time.Hour), token("ann", 2*time.Hour)
+	c := f.login(early + ":writer")
+	next := 0
+	permitted := func() bool {
+		next++
+		c.send(batch(put(strconv.Itoa(next), "m", "k", next)))
+		switch m := c.next().(type) {
+		case *protocol.OpRejected:
+			expect[*protocol.OpAck](c)
+			return m.Code != protocol.CodeForbidden
+		default:
+			return true
+		}
+	}
+	require.True(t, permitted())
+	c.send(&protocol.Auth{Token: late + ":reader"})
+	require.False(t, permitted(), "the roles of the later token count")
+	c.send(&protocol.Auth{Token: early + ":writer"})
+	require.False(t, permitted(), "it ends before the connection")
+	c.send(&protocol.Auth{Token: late + ":writer"})
+	require.True(t, permitted())
 }
 
 // TestCountersStopWithThePermission is for what is followed as TestMessagesOfTopicsStopWithThePermission.
