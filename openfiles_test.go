@@ -9,7 +9,9 @@ func TestClientsLeaveFilesToTheNode(t *testing.T) {
 		}
 	}
 	cfg := DefaultServerConfig()
-	if got, want := cfg.transportConfig().MaxSockets, clientSockets(openFiles()); got != want {
-		t.Errorf("the listener takes %d sockets, want %d", got, want)
+	transport := cfg.transportConfig()
+	want := clientSockets(openFiles())
+	if got, shown := transport.MaxSockets, transport.Admin.Fixed.MaxSockets; got != want || shown != want {
+		t.Errorf("the listener takes %d sockets and says %d, want %d", got, shown, want)
 	}
 }

@@ -151,7 +151,7 @@ func (c *ServerConfig) adminConfig(t *transport.Config) admin.Config {
 		NodeID: c.NodeID, DefaultOperationTimeoutMs: c.DefaultOperationTimeout.Milliseconds(), PartitionCount: c.PartitionCount,
 		Host: c.BindHost(), Port: int(c.Network.Port), RequireAuth: !c.Security.NoAuth, MaxValueBytes: t.WebSocket.MaxValueBytes,
 		IdleTimeoutMs: t.WebSocket.Connection.IdleTimeout.Milliseconds(), SendTimeoutMs: t.WebSocket.Connection.SendTimeout.Milliseconds(),
-		OutboundChannelCapacity: t.WebSocket.Connection.OutboundCapacity,
+		OutboundChannelCapacity: t.WebSocket.Connection.OutboundCapacity, MaxSockets: t.MaxSockets,
 	}
 	cfg.Defaults = admin.Runtime{
 		GCIntervalMs: c.GCInterval.Milliseconds(), MaxConcurrentOperations: c.MaxConcurrentOperations,

@@ -31,6 +31,9 @@ type Fixed struct {
 	IdleTimeoutMs             int64  `json:"idleTimeoutMs"`
 	SendTimeoutMs             int64  `json:"sendTimeoutMs"`
 	OutboundChannelCapacity   int    `json:"outboundChannelCapacity"`
+	// MaxSockets is how many TCP connections the node takes, WebSocket connections among them,
+	// whatever MaxConnections says; 0 is no bound.
+	MaxSockets int `json:"maxSockets"`
 }
 
 // Runtime are the settings that can be changed, on all nodes together.
