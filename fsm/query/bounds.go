@@ -11,7 +11,6 @@ const (
 	maxOperands = 16_384  // list elements of all conditions together
 	maxPath     = 32      // steps of an attribute path
 	maxPattern  = 4096    // bytes of a pattern
-	maxProgram  = 2048    // instructions of a compiled pattern
 	maxPrograms = 16_384  // instructions of all patterns together
 	maxWork     = 1 << 17 // microseconds, about, that it takes to compile all patterns
 	maxColumns  = 32      // sort fields; grouping columns; aggregations
@@ -24,12 +23,6 @@ const (
 	// workSteps what each microsecond of that costs beside it.
 	recompile = 1 << 12
 	workSteps = 64
-	// classWork and foldWork are about how many microseconds it takes to compile a class of
-	// Unicode, and the longest range that matches in any case, of which foldChars characters
-	// take one.
-	classWork = 128
-	foldWork  = 1 << 14
-	foldChars = 8
 	// stepBytes is how many bytes of text are looked at in a step.
 	stepBytes = 16
 )

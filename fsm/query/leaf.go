@@ -6,6 +6,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/quorate/quorate/protocol"
+	"github.com/quorate/quorate/protocol/pattern"
 )
 
 type operator uint8
@@ -47,7 +48,7 @@ type leaf struct {
 	identity bool
 	// set is the list that want is, for opIn; pattern is want compiled, nil if it is none.
 	set     *valueSet
-	pattern *pattern
+	pattern *pattern.Pattern
 }
 
 func (p *parser) leaf(op operator, attribute string, want msgp.Raw, ref string) node {
@@ -98,7 +99,7 @@ func (p *parser) compile(n *leaf, text string) {
 	if err != nil {
 		p.fault(ErrTooComplex, "%s", err)
 	} else if n.pattern != nil {
-		p.programs += n.pattern.size
+		p.programs += n.pattern.Size
 	}
 	if p.programs > maxPrograms {
 		p.fault(ErrTooComplex, "the patterns compile to more than %d instructions", maxPrograms)
@@ -286,5 +287,5 @@ func (n *leaf) matches(r *record, have, want msgp.Raw) bool {
 			return false
 		}
 	}
-	return p != nil && r.spend(len(text)*(1+p.size/patternStep)) && p.re.Match(text)
+	return p != nil && r.spend(len(text)*(1+p.Size/patternStep)) && p.Match(text)
 }

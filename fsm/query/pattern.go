@@ -4,23 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/quorate/quorate/protocol/pattern"
 )
 
-// Patterns that cost too much before anything is matched.
-var (
-	errPatternWork = errors.New("the patterns take too long to compile")
-	errPatternSize = fmt.Errorf("a pattern compiles to more than %d instructions", maxProgram)
-)
-
-// pattern is a compiled pattern. Matching takes time linear in the text, at most size
-// instructions for each byte.
-type pattern struct {
-	re   *regexp.Regexp
-	size int
-}
+// errPatternWork refuses patterns that cost too much before anything is matched.
+var errPatternWork = errors.New("the patterns take too long to compile")
 
 // patternExpr is the operand of like or regex as a regular expression, and about how many
 // microseconds it takes to compile it. The error says that it is too long.
@@ -33,88 +23,17 @@ func patternExpr(op operator, text string) (expr string, work int, err error) {
 		return expr, len(expr), nil
 	}
 	expr = unicodeClasses(text)
-	return expr, workOf(expr), nil
-}
-
-// foldFlag finds what may be the flag that has a pattern match in any case.
-var foldFlag = regexp.MustCompile(`\(\?\w*i`)
-
-// workOf is about how many microseconds it takes to compile a regular expression, or more.
-// Few bytes can take long: the classes of Unicode are lists of hundreds of ranges, and a
-// range that matches in any case is gone through character by character.
-func workOf(expr string) int {
-	work, folds := len(expr), foldFlag.MatchString(expr)
-	for i := 0; i+1 < len(expr); i++ {
-		next := expr[i+1]
-		switch {
-		case expr[i] == '\\':
-			if next == 'p' || next == 'P' {
-				work += classWork
-			}
-			i++
-		case expr[i] == '-' && folds:
-			work += foldedRange(expr[:i], expr[i+1:])
-		}
-	}
-	return work
-}
-
-// foldedRange is the work for what may be a range between two parts of an expression.
-func foldedRange(before, behind string) int {
-	if behind[0] == '\\' {
-		return foldWork
-	}
-	low, _ := utf8.DecodeLastRuneInString(before)
-	high, _ := utf8.DecodeRuneInString(behind)
-	return min(max(int(high-low), 0)/foldChars, foldWork)
+	return expr, pattern.Work(expr), nil
 }
 
 // compilePattern compiles what patternExpr returns. A text that is no regular expression
 // gives nil, which matches nothing; an error says that it is too large.
-func compilePattern(expr string) (*pattern, error) {
-	tree, err := syntax.Parse(expr, syntax.Perl)
-	if err != nil {
-		if tooLarge(err) {
-			return nil, errPatternSize
-		}
-		return nil, nil
+func compilePattern(expr string) (*pattern.Pattern, error) {
+	p, err := pattern.Compile(expr)
+	if errors.Is(err, pattern.ErrSize) {
+		return nil, err
 	}
-	if sizeOf(tree) > 2*maxProgram {
-		return nil, errPatternSize
-	}
-	program, err := syntax.Compile(tree.Simplify())
-	if err != nil {
-		return nil, nil
-	}
-	if len(program.Inst) > maxProgram {
-		return nil, errPatternSize
-	}
-	re, err := regexp.Compile(expr)
-	if err != nil {
-		return nil, nil
-	}
-	return &pattern{re: re, size: len(program.Inst)}, nil
-}
-
-// sizeOf is about how many instructions a tree compiles to: what is repeated is so many
-// times in the program.
-func sizeOf(tree *syntax.Regexp) int {
-	size := len(tree.Rune)
-	if tree.Op != syntax.OpLiteral {
-		size = 1
-	}
-	for _, sub := range tree.Sub {
-		size += sizeOf(sub)
-	}
-	if tree.Op == syntax.OpRepeat {
-		size *= max(tree.Min, tree.Max)
-	}
-	return size
-}
-
-func tooLarge(err error) bool {
-	var parse *syntax.Error
-	return errors.As(err, &parse) && (parse.Code == syntax.ErrLarge || parse.Code == syntax.ErrNestingDepth)
+	return p, nil
 }
 
 // likeExpr is a LIKE pattern as a regular expression: % is any run and _ any character,

@@ -448,8 +448,32 @@ func TestPolicies(t *testing.T) {
 	require.Equal(t, 204, status)
 	status, answer = f.do("GET", "/api/admin/policies", "")
 	require.Equal(t, 200, status)
+	require.Empty(t, answer["policies"])
 	require.Equal(t, true, answer["configured"])
 	require.True(t, f.deps.Guard.Set().Restricts(), "what was configured once denies for good")
+}
+
+// TestPoliciesTogetherAreBounded writes policies that are sound one by one, until they would
+// take too long to compile; what was written stays in force.
+func TestPoliciesTogetherAreBounded(t *testing.T) {
+	f := start(t)
+	write := func(id int) (int, map[string]any) {
+		return f.do("POST", "/api/admin/policies", fmt.Sprintf(`{"id":"p%d","mapPattern":"m","action":"read","effect":"allow",
+			"condition":{"op":"regex","attribute":"a","value":"[%s]"}}`, id, strings.Repeat(`\\pL`, 300)))
+	}
+	for id := range 3 {
+		status, answer := write(id)
+		require.Equal(t, 201, status, "%v", answer)
+	}
+	status, answer := write(3)
+	require.Equal(t, 400, status)
+	require.Equal(t, "policies", answer["field"])
+	_, answer = f.do("GET", "/api/admin/policies", "")
+	require.Len(t, answer["policies"], 3)
+	status, _ = f.do("DELETE", "/api/admin/policies/p0", "")
+	require.Equal(t, 204, status)
+	status, _ = write(3)
+	require.Equal(t, 201, status)
 }
 
 func TestPoliciesCanBeTried(t *testing.T) {

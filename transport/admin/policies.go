@@ -67,7 +67,11 @@ func (h *Handler) putPolicy(w http.ResponseWriter, r *http.Request) {
 		h.failed(w, r, err)
 		return
 	}
-	err := h.amendPolicies(w, r, func(list []policy.Policy) []policy.Policy { return policy.With(list, request.Policy) })
+	err := h.amendPolicies(w, r, func(list []policy.Policy) ([]policy.Policy, error) {
+		next := policy.With(list, request.Policy)
+		_, err := compilePolicies(next)
+		return next, err
+	})
 	if err != nil {
 		return
 	}
@@ -77,7 +81,8 @@ func (h *Handler) putPolicy(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) deletePolicy(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	err := h.amendPolicies(w, r, func(list []policy.Policy) []policy.Policy { return policy.Without(list, id) })
+	// What is left is not compiled: policies that cannot be are deleted one by one.
+	err := h.amendPolicies(w, r, func(list []policy.Policy) ([]policy.Policy, error) { return policy.Without(list, id), nil })
 	if err != nil {
 		return
 	}
@@ -87,7 +92,7 @@ func (h *Handler) deletePolicy(w http.ResponseWriter, r *http.Request) {
 
 // amendPolicies replaces the policies by what change makes of them, and answers the request
 // if that fails. Nothing is written for no change: a deletion must not be the first policy.
-func (h *Handler) amendPolicies(w http.ResponseWriter, r *http.Request, change func([]policy.Policy) []policy.Policy) error {
+func (h *Handler) amendPolicies(w http.ResponseWriter, r *http.Request, change func([]policy.Policy) ([]policy.Policy, error)) error {
 	b, ok := h.backend(w)
 	if !ok {
 		return errNoBackend
@@ -99,12 +104,9 @@ func (h *Handler) amendPolicies(w http.ResponseWriter, r *http.Request, change f
 		if err != nil {
 			return nil, err
 		}
-		next := change(list)
-		if len(next) == 0 && len(value) == 0 {
-			return nil, nil
-		}
-		if len(next) > policy.MaxPolicies {
-			return nil, &policy.FieldError{Field: "id", Reason: "there are too many policies"}
+		next, err := change(list)
+		if err != nil || len(next) == 0 && len(value) == 0 {
+			return nil, err
 		}
 		return policy.Encode(next)
 	})
@@ -190,7 +192,12 @@ func compileAll(list []policyRequest) (*policy.Set, error) {
 		}
 		plain[i] = list[i].Policy
 	}
-	set, err := policy.Compile(plain, true)
+	return compilePolicies(plain)
+}
+
+// compilePolicies is policy.Compile of what an operator asks for.
+func compilePolicies(list []policy.Policy) (*policy.Set, error) {
+	set, err := policy.Compile(list, true)
 	if err != nil {
 		return nil, &policy.FieldError{Field: "policies", Reason: err.Error()}
 	}

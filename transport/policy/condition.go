@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	patterns "github.com/quorate/quorate/protocol/pattern"
 )
 
 // Node is one node of a condition, of the shape of query predicates: "and", "or" and "not"
@@ -25,7 +27,18 @@ type condition struct {
 	root *test
 	// stored: something in it looks at what is stored.
 	stored bool
+	// budget is what its patterns may take.
+	budget *budget
 }
+
+// budget is what the patterns of all policies together may still take.
+type budget struct {
+	// work is about how many microseconds compiling them takes, program how many
+	// instructions they have.
+	work, program int
+}
+
+func newBudget() *budget { return &budget{work: maxWork, program: maxProgram} }
 
 // test is one compiled node.
 type test struct {
@@ -33,7 +46,7 @@ type test struct {
 	left     ref
 	right    any
 	rightRef *ref
-	pattern  *regexp.Regexp
+	pattern  *patterns.Pattern
 	children []*test
 }
 
@@ -59,8 +72,8 @@ var operators = map[string]int{
 	"isNull": 0, "isNotNull": 0, "contains": 1, "containsAll": 1, "containsAny": 1, "startsWith": 1, "endsWith": 1,
 }
 
-func compileCondition(n *Node) (*condition, error) {
-	c := &condition{}
+func compileCondition(n *Node, b *budget) (*condition, error) {
+	c := &condition{budget: b}
 	left := maxNodes
 	var err error
 	c.root, err = c.compile(n, maxDepth, &left)
@@ -112,11 +125,11 @@ func (c *condition) compileLeaf(n *Node, t *test) error {
 		t.rightRef = &right
 	}
 	c.stored = c.stored || t.left.root == rootStored || t.rightRef != nil && t.rightRef.root == rootStored
-	return t.compilePattern()
+	return t.compileOperand(c.budget)
 }
 
-// compilePattern prepares the operators that have a form of their own.
-func (t *test) compilePattern() (err error) {
+// compileOperand prepares the operators that have a form of their own.
+func (t *test) compileOperand(b *budget) (err error) {
 	text, isText := t.right.(string)
 	list, isList := t.right.([]any)
 	switch t.op {
@@ -127,7 +140,7 @@ func (t *test) compilePattern() (err error) {
 		if t.op == "like" {
 			text = likeExpression(text)
 		}
-		if t.pattern, err = regexp.Compile(text); err != nil {
+		if t.pattern, err = b.compile(text); err != nil {
 			return fmt.Errorf("regular expression: %w", err)
 		}
 	case "between":
@@ -136,6 +149,21 @@ func (t *test) compilePattern() (err error) {
 		}
 	}
 	return nil
+}
+
+// compile compiles a regular expression if the budget has it.
+func (b *budget) compile(text string) (*patterns.Pattern, error) {
+	if b.work -= patterns.Work(text); b.work < 0 {
+		return nil, fmt.Errorf("the patterns of the policies take over %d µs to compile", maxWork)
+	}
+	p, err := patterns.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	if b.program -= p.Size; b.program < 0 {
+		return nil, fmt.Errorf("the patterns of the policies compile to more than %d instructions", maxProgram)
+	}
+	return p, nil
 }
 
 // likeExpression is the regular expression of a pattern with % and _.

@@ -72,13 +72,17 @@ func (r Resource) String() string { return fmt.Sprintf("%s %q", r.Kind, r.Name) 
 
 // Bounds of policies.
 const (
-	MaxPolicies   = 1000
+	maxPolicies   = 1000
 	maxPattern    = 512
 	maxNames      = 256
 	maxRegexp     = 1024
 	maxNodes      = 256
 	maxDepth      = 32
 	maxExpression = 4096
+	// maxWork and maxProgram bound what all patterns of all policies take to compile, in
+	// microseconds, about, and their instructions.
+	maxWork    = 1 << 17
+	maxProgram = 1 << 17
 )
 
 // Policy is one rule, as operators write it.
@@ -115,7 +119,7 @@ var validID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
 // Validate reports the first problem of p, as *FieldError.
 func (p *Policy) Validate() error {
-	_, err := compile(p)
+	_, err := compile(p, newBudget())
 	return err
 }
 

@@ -319,6 +319,32 @@ func TestInvalidPoliciesAreRefusedByField(t *testing.T) {
 	}
 }
 
+// TestPatternsOfPoliciesAreBounded has patterns of few bytes that would take every node long
+// to compile, each time that policies change.
+func TestPatternsOfPoliciesAreBounded(t *testing.T) {
+	with := func(expr string, n int) policy.Policy {
+		tree := &policy.Node{Op: "or"}
+		for range n {
+			tree.Children = append(tree.Children, &policy.Node{Op: "regex", Attribute: "a", Value: expr})
+		}
+		return policy.Policy{ID: "p", MapPattern: "m", Action: "read", Effect: "allow", Condition: tree}
+	}
+	folds, classes := "(?i)["+strings.Repeat("B-\U0001F000", 9)+"]", "["+strings.Repeat(`\pL`, 300)+"]"
+	for name, p := range map[string]policy.Policy{
+		"ranges in any case": with(folds, 1), "classes": with(classes, 4), "size of one": with(strings.Repeat("(x{900})", 100), 1), "size of all": with("x{1000}", 200),
+	} {
+		var problem *policy.FieldError
+		require.True(t, errors.As(p.Validate(), &problem), name)
+		require.Equal(t, "condition", problem.Field, name)
+	}
+	one := with(classes, 1)
+	require.NoError(t, one.Validate())
+	_, err := policy.Compile([]policy.Policy{one, one, one}, true)
+	require.NoError(t, err)
+	_, err = policy.Compile([]policy.Policy{one, one, one, one}, true)
+	require.Error(t, err, "the bound is one for all policies")
+}
+
 func TestExpressionErrorsShowThePlace(t *testing.T) {
 	for text, at := range map[string]int{
 		"data.a = 1": 7, "data.a ==": 9, "data.a == 'x": 10, "(data.a == 1": 12, "data.a == 1)": 11, "owner == 1": 0, "1 == 2": 2,

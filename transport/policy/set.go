@@ -56,12 +56,12 @@ type rule struct {
 // Compile returns the Set of a list of policies. configured says whether there ever was
 // one. The error is that of the first policy that is not valid.
 func Compile(list []Policy, configured bool) (*Set, error) {
-	if len(list) > MaxPolicies {
-		return nil, fmt.Errorf("more than %d policies", MaxPolicies)
+	if len(list) > maxPolicies {
+		return nil, fmt.Errorf("more than %d policies", maxPolicies)
 	}
-	s := &Set{configured: configured || len(list) > 0}
+	s, b := &Set{configured: configured || len(list) > 0}, newBudget()
 	for i := range list {
-		r, err := compile(&list[i])
+		r, err := compile(&list[i], b)
 		if err != nil {
 			return nil, fmt.Errorf("policy %q: %w", list[i].ID, err)
 		}
@@ -70,7 +70,7 @@ func Compile(list []Policy, configured bool) (*Set, error) {
 	return s, nil
 }
 
-func compile(p *Policy) (rule, error) {
+func compile(p *Policy, b *budget) (rule, error) {
 	r := rule{id: p.ID, actions: actionNames[p.Action], roles: p.Roles, subjects: p.Subjects, deny: p.Effect == "deny"}
 	var err error
 	switch {
@@ -89,7 +89,7 @@ func compile(p *Policy) (rule, error) {
 		return r, err
 	}
 	if p.Condition != nil {
-		r.condition, err = compileCondition(p.Condition)
+		r.condition, err = compileCondition(p.Condition, b)
 	}
 	return r, err
 }
