@@ -2,16 +2,10 @@ package quorate_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/quorate/quorate"
 )
 
 // metricNames are the names of metrics in a text.
@@ -20,32 +14,7 @@ var metricNames = regexp.MustCompile(`\b(?:service|quorate|process|go)_[a-z0-9_]
 // TestBoardAndAlertsUseMetricsThatExist compares the board and the alerts with what a
 // server shows.
 func TestBoardAndAlertsUseMetricsThatExist(t *testing.T) {
-	noLeaks(t)
-	cfg := quorate.DefaultServerConfig()
-	cfg.NodeID = "n1"
-	cfg.Security.NoAuth = true
-	cfg.Storage.Path = filepath.Join(t.TempDir(), "n1.db")
-	port, end := embed(t, cfg)
-	awaitReady(t, port)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := end(); err != nil {
-		t.Error(err)
-	}
-	exists := map[string]bool{}
-	for line := range strings.SplitSeq(string(shown), "\n") {
-		if name := metricNames.FindString(line); name != "" && strings.HasPrefix(line, name) {
-			exists[name] = true
-		}
-	}
+	exists := shownMetrics(t)
 	alerts, err := os.ReadFile("deploy/prometheus/alerts.yml")
 	if err != nil {
 		t.Fatal(err)

@@ -92,6 +92,7 @@ type Node struct {
 	flusher *writebehind.Flusher
 	budget  *fsm.Budget
 	indexes *fsm.Indexes
+	counts  *fsm.Metrics
 	hub     *live.Hub
 	board   *notice.Board
 	host    *raftnode.Host
@@ -161,6 +162,11 @@ func (n *Node) open() (err error) {
 	if n.indexes, err = fsm.OpenIndexes(n.deps.Registerer); err != nil {
 		return err
 	}
+	if n.deps.Registerer != nil {
+		if n.counts, err = fsm.OpenMetrics(n.deps.Registerer); err != nil {
+			return err
+		}
+	}
 	n.cfg.Mux.NodeID, n.cfg.Mux.Incarnation = identity.NodeID, identity.Incarnation
 	n.mux, err = mux.Open(n.cfg.Mux, mux.Deps{
 		Network: n.deps.Network, Logger: n.log.Named("mux"), Registerer: n.deps.Registerer,
@@ -209,7 +215,7 @@ func (n *Node) openHost(id raftnode.ServerID) error {
 
 // newMachine opens the state of one group.
 func (n *Node) newMachine(group uint32) (raftnode.StateMachine, error) {
-	cfg := fsm.Config{Group: group, Budget: n.budget, Verify: true}
+	cfg := fsm.Config{Group: group, Budget: n.budget, Metrics: n.counts, Verify: true}
 	if group != raftnode.SystemGroup {
 		cfg.Indexes = n.indexes
 	}

@@ -170,7 +170,11 @@ func (r *run) applyCommands() ([]command.Result, error) {
 
 func (r *run) applyCommand(c command.Raw) (command.Result, error) {
 	if int(c.Kind) < len(commands) && commands[c.Kind].apply != nil {
-		return commands[c.Kind].apply(r, c)
+		result, err := commands[c.Kind].apply(r, c)
+		if err == nil {
+			r.machine.metrics.applied(c.Kind, result)
+		}
+		return result, err
 	}
 	if c.Kind&command.Ignorable != 0 {
 		return r.unchanged(), nil

@@ -21,10 +21,27 @@ func (r *run) forgotten(ts protocol.Timestamp) bool {
 }
 
 // dig lists a new tombstone.
-func (r *run) dig(g grave) { r.set(r.cell(g.key()), listed) }
+func (r *run) dig(g grave) {
+	c := r.cell(g.key())
+	r.machine.metrics.buried(c.key.Bytes)
+	r.enlist(c, 1, listed)
+}
+
+// enlist sets or, with n -1, deletes the listing of a tombstone.
+func (r *run) enlist(c *cell, n int, value []byte) {
+	r.machine.graves = r.machine.graves.with(c.key.Bytes, n)
+	r.set(c, value)
+}
 
 // exhume takes a tombstone off the list.
-func (r *run) exhume(g grave) error { return r.unlist(g.key()) }
+func (r *run) exhume(g grave) error {
+	key := g.key()
+	c, err := r.lookup(key.Section, []byte(key.Bytes))
+	if err == nil && c.value != nil {
+		r.enlist(c, -1, nil)
+	}
+	return err
+}
 
 // applyCollect drops the listed tombstones that are still there, and moves the horizon.
 func applyCollect(r *run, c command.Raw) (command.Result, error) {
@@ -40,6 +57,9 @@ func applyCollect(r *run, c command.Raw) (command.Result, error) {
 	h := &r.machine.horizon
 	h.ClosedMillis = max(h.ClosedMillis, r.entry.Stamp.Millis)
 	h.PrunedMillis = max(h.PrunedMillis, m.ThroughMillis)
+	if m.ThroughMillis > 0 {
+		r.machine.metrics.passed()
+	}
 	cell, err := r.lookup(horizonKey.Section, []byte(horizonKey.Bytes))
 	if err != nil {
 		return command.Result{}, err
@@ -50,14 +70,19 @@ func applyCollect(r *run, c command.Raw) (command.Result, error) {
 
 func (r *run) collectGrave(key string) error {
 	c, err := r.lookup(storage.SectionGraves, []byte(key))
-	if err != nil || c.value == nil {
-		return err // collected already, or not a tombstone any more
+	if err == nil && c.value == nil {
+		r.machine.metrics.missed() // collected already, or not a tombstone any more
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	g, err := parseGrave(strings.Clone(key))
 	if err != nil {
 		return err
 	}
-	r.set(c, nil)
+	r.enlist(c, -1, nil)
+	r.machine.metrics.collected(g.kind)
 	h := &r.machine.horizon
 	h.CollectedMillis = max(h.CollectedMillis, g.millis)
 	if g.kind == merkle.Sets {

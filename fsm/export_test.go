@@ -18,6 +18,12 @@ func CommandNames() []string {
 	return names
 }
 
+// Tombstones is how many tombstones of both kinds a machine has counted.
+func Tombstones(m *Machine) int {
+	held := m.holding()
+	return held.graves.records + held.graves.tags
+}
+
 // SectionNames are the names of the sections table by number, empty without a row.
 func SectionNames() []string {
 	var names []string

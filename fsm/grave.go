@@ -53,11 +53,33 @@ func parseGrave(key string) (grave, error) {
 	return g, nil
 }
 
+// graveTally is how many tombstones of each kind are listed, and the bytes of the listings
+// of tags. It follows from the state and is no part of it.
+type graveTally struct{ records, tags, tagBytes int }
+
+// with is t with n listings more of the key of one.
+func (t graveTally) with(key string, n int) graveTally {
+	if merkle.Kind(key[graveHead-1]) == merkle.Sets {
+		t.tags += n
+		t.tagBytes += n * (len(key) + len(listed))
+	} else {
+		t.records += n
+	}
+	return t
+}
+
+func (t graveTally) plus(other graveTally) graveTally {
+	return graveTally{t.records + other.records, t.tags + other.tags, t.tagBytes + other.tagBytes}
+}
+
 // loadGrave is the row of graves in sections.
-func loadGrave(_ *resident, key string, value []byte) error {
+func loadGrave(s *resident, key string, value []byte) error {
 	_, err := parseGrave(key)
 	if err == nil && string(value) != string(listed) {
 		err = fmt.Errorf("grave %q: %w", key, storage.ErrCorrupt)
+	}
+	if err == nil {
+		s.graves = s.graves.with(key, 1)
 	}
 	return err
 }

@@ -26,6 +26,8 @@ type Config struct {
 	Budget *Budget
 	// Indexes is what the node indexes; nil for nothing. Machines of a node share one.
 	Indexes *Indexes
+	// Metrics shows what the machines of a node hold and do; nil for nobody.
+	Metrics *Metrics
 	// Verify has Open compare the whole state with its digest, which takes time in
 	// proportion to the state.
 	Verify bool
@@ -80,6 +82,8 @@ type Machine struct {
 	verify bool
 	// shared is Config.Indexes.
 	shared *Indexes
+	// metrics is Config.Metrics.
+	metrics *Metrics
 
 	// applying serialises Apply and Restore together with their events.
 	applying sync.Mutex
@@ -98,8 +102,9 @@ type Machine struct {
 	window      window
 	// trees are the hash trees of the maps, of this group's share.
 	trees trees
-	// horizon is what was collected.
+	// horizon is what was collected, graves what is listed to be.
 	horizon Horizon
+	graves  graveTally
 	// settled is the dedup window of commands for locks, and added that of additions to
 	// counters.
 	settled, added window
@@ -120,8 +125,8 @@ type Machine struct {
 
 var _ writebehind.Source = (*Machine)(nil)
 
-// Open reads the group's state from the store, of which it keeps the bookkeeping and
-// the hash trees, and registers the machine with the flusher. Entries after Applied
+// Open reads the group's state from the store, of which it keeps the bookkeeping, the
+// hash trees and the number of tombstones, and registers the machine with the flusher. Entries after Applied
 // are to be replayed. It does not read the records, unless the store lacks the trees, as
 // after Restore, or the whole state is to be verified. It fails with storage.ErrCorrupt
 // when what it reads is damaged.
@@ -136,6 +141,7 @@ func Open(cfg Config, deps Deps) (*Machine, error) {
 		onDamage:  deps.OnDamage,
 		verify:    cfg.Verify,
 		shared:    cfg.Indexes,
+		metrics:   cfg.Metrics,
 	}
 	m.overlay.budget = cfg.Budget
 	state, mark, err := m.readResident()
@@ -148,6 +154,7 @@ func Open(cfg Config, deps Deps) (*Machine, error) {
 	}
 	cfg.Budget.add(m)
 	m.shared.add(m)
+	m.metrics.add(m)
 	m.logger.Debug("state opened", "index", mark.Index, "term", mark.Term)
 	return m, nil
 }
@@ -189,7 +196,7 @@ func (m *Machine) readResident() (*resident, storage.Mark, error) {
 func (m *Machine) install(state *resident, mark storage.Mark) {
 	m.overlay.reset()
 	m.mark, m.flushed, m.sealedIndex = mark, mark, mark.Index
-	m.window, m.trees, m.horizon = state.window, state.trees, state.horizon
+	m.window, m.trees, m.horizon, m.graves = state.window, state.trees, state.horizon, state.graves
 	m.settled, m.added = state.settled, state.added
 	m.locks, m.savedFence, m.adopted = state.locks, state.locks.Fence(), state.adopted
 	m.cluster.Store(state.cluster)
@@ -264,6 +271,7 @@ func (m *Machine) raise(at Position) error {
 func (m *Machine) Close() error {
 	m.flusher.Unregister(m)
 	m.shared.remove(m)
+	m.metrics.remove(m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !errors.Is(m.err, ErrClosed) {

@@ -120,6 +120,9 @@ func (r *rig) dump(maps ...string) string {
 	graves, err := r.machine.Graves(1<<60, 1<<30)
 	r.must(err)
 	fmt.Fprintf(&b, "%+v, tombstones %q\n", r.machine.Horizon(), graves)
+	if n := fsm.Tombstones(r.machine); n != len(graves) {
+		r.t.Errorf("%d tombstones are counted of %d", n, len(graves))
+	}
 	r.dumpLocks(&b)
 	cluster := r.machine.Cluster()
 	fmt.Fprintf(&b, "%+v %+v %+v\n", cluster.Genesis, cluster.Members, cluster.Table)

@@ -41,11 +41,17 @@ func (m *Machine) Seek(s Seek, begin func(Found), fn func(key string, rec protoc
 		return Found{}, 0, nil
 	}
 	choice, w, err := m.choose(s, s.Query.Narrowings())
-	if err != nil || choice == nil {
+	if err != nil {
 		return Found{}, 0, err
 	}
+	if choice == nil {
+		m.metrics.sought(false)
+		return Found{}, 0, nil
+	}
 	defer w.reader.Close()
-	if !choice.settle(s) {
+	serves := choice.settle(s)
+	m.metrics.sought(serves)
+	if !serves {
 		return Found{}, 0, nil
 	}
 	w.dirty, w.fn = w.over.latest(storage.SectionRecords, mapPrefix(s.Map)), fn

@@ -67,7 +67,7 @@ var sections = [...]struct {
 	storage.SectionTags:    {name: "tags", kept: true, load: loadTag},
 	storage.SectionRemoved: {name: "removed", load: loadRemoved},
 	storage.SectionKeys:    {name: "keys", load: loadKey},
-	storage.SectionGraves:  {name: "graves", load: loadGrave},
+	storage.SectionGraves:  {name: "graves", scanned: true, load: loadGrave},
 	storage.SectionGroup:   {name: "group", scanned: true, kept: true, load: loadGroup},
 
 	storage.SectionLocks:    {name: "locks", scanned: true, counts: true, kept: true, load: loadLock},
@@ -85,8 +85,9 @@ type resident struct {
 	window  window
 	cluster *system.State
 	trees   trees
-	// horizon is what was collected.
+	// horizon is what was collected, graves what is listed to be.
 	horizon Horizon
+	graves  graveTally
 	// settled is the window of commands for locks, and added that of additions to
 	// counters: what one kind of command does pushes no outcome of another out.
 	settled, added window

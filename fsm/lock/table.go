@@ -125,6 +125,9 @@ func (t *Table) Raise(by uint64) bool {
 // until the next change.
 func (t *Table) Get(name string) *Lock { return t.locks[name] }
 
+// Len is the number of locks that are held.
+func (t *Table) Len() int { return len(t.locks) }
+
 // Names lists the locks that are held, in order.
 func (t *Table) Names() []string { return slices.Sorted(maps.Keys(t.locks)) }
 

@@ -292,7 +292,7 @@ func TestMetricsAreRegisteredAndWithdrawn(t *testing.T) {
 			m := f.GetMetric()[0]
 			got[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
-		for _, name := range []string{"quorate_log_fsync_seconds", "quorate_log_batch_entries", "quorate_log_written_bytes_total", "quorate_log_segments"} {
+		for _, name := range []string{"quorate_log_fsync_seconds", "quorate_log_batch_entries", "quorate_log_written_bytes_total", "quorate_log_segments", "service_wal_gc_skipped_total"} {
 			if got[name] == 0 {
 				t.Errorf("%s is 0", name)
 			}

@@ -14,7 +14,14 @@ type metrics struct {
 	batchEntries prometheus.Histogram
 	bytes        prometheus.Counter
 	segmentCount prometheus.Gauge
+	skipped      *prometheus.CounterVec
 }
+
+// Reasons to keep the oldest segment.
+const (
+	skipLive   = "live"
+	skipReader = "reader"
+)
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
@@ -40,7 +47,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quorate_log_segments",
 			Help: "Segment files of the shared log.",
 		}),
+		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "service_wal_gc_skipped_total",
+			Help: "New segments that were begun while the oldest one was kept: it holds entries that are needed, or is being read.",
+		}, []string{"reason"}),
 	}
+	m.skipped.WithLabelValues(skipLive)
+	m.skipped.WithLabelValues(skipReader)
 	for i, c := range m.collectors() {
 		if err := r.Register(c); err != nil {
 			for _, done := range m.collectors()[:i] {
@@ -53,7 +66,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fsync, m.batchEntries, m.bytes, m.segmentCount}
+	return []prometheus.Collector{m.fsync, m.batchEntries, m.bytes, m.segmentCount, m.skipped}
 }
 
 // close takes the collectors out of the registry, so that the log can be opened
@@ -79,6 +92,17 @@ func (m *metrics) observe(entries, bytes int, fsync time.Duration) {
 func (m *metrics) segments(n int) {
 	if m != nil {
 		m.segmentCount.Set(float64(n))
+	}
+}
+
+// skip counts what keeps the oldest segment, if anything does.
+func (m *metrics) skip(oldest *segment) {
+	switch {
+	case m == nil:
+	case oldest.live.Load() > 0:
+		m.skipped.WithLabelValues(skipLive).Inc()
+	case oldest.readers.Load() > 0:
+		m.skipped.WithLabelValues(skipReader).Inc()
 	}
 }
 

@@ -134,6 +134,7 @@ func (l *Log) rotate() error {
 	l.mu.Lock()
 	l.segments = append(l.segments, s)
 	l.metrics.segments(len(l.segments))
+	l.metrics.skip(l.segments[0])
 	l.mu.Unlock()
 	l.active, l.sealed = s, false
 	l.counters.rotations.Add(1)
