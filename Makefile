@@ -3,11 +3,12 @@
 # makes them wait for each other: 2 is faster on an idle machine of 2 cores.
 P ?= 1
 FUZZTIME ?= 10s
+VULN = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: build test race check fuzz sim controls jepsen chaos-controls e2e damage powerloss bench bench-sync bench-lock bench-query bench-store bench-allocs generate
+.PHONY: build test race check sbom reproducible vuln deploy-check image-check fuzz sim controls jepsen chaos-controls e2e damage powerloss bench bench-sync bench-lock bench-query bench-store bench-allocs generate
 
 build:
 	go build -trimpath -o quorate ./cmd/quorate
@@ -22,9 +23,34 @@ race:
 
 check:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
+	go mod verify
 	go vet ./...
 	go test -run 'Folder|Banned|Package|Exported|StateMachines|Files' .
 	go run $(LINT) run
+
+# The bill of materials (CycloneDX, JSON) of the server that is built here. It is not
+# committed: it follows from the server, and belongs beside the one that is given out.
+sbom: build
+	cd tools && go run ./sbom ../quorate > ../quorate.cdx.json
+
+# Two builds of the last commit that share nothing but the modules must be equal.
+reproducible:
+	.ci/reproducible
+
+# Known vulnerabilities in what the server calls. Asks the Go vulnerability database, or the
+# copy of it that GOVULNDB names, and fails without an answer.
+vuln:
+	go run $(VULN) $${GOVULNDB:+-db $$GOVULNDB} ./...
+
+# The files for containers, systemd, Kubernetes, Prometheus and Grafana, read by the code of
+# those programs. Wants no daemon.
+deploy-check:
+	cd tools && go vet ./... && go test ./... && go run ./deploycheck ..
+	go test -count=1 -run 'Manifests|Kubernetes|Composition|Scraping|Image|Systemd|Board' .
+
+# The Dockerfile, built and run without a daemon. Wants root, buildah and busybox-static.
+image-check:
+	deploy/imagecheck.sh
 
 # Every fuzz target for FUZZTIME, starting from its seeds. Making an input smaller, which by
 # default may take a minute each, takes little of it.
