@@ -43,8 +43,7 @@ buildah bud --pull-never --layers=false --format docker --network host \
 
 server=$(buildah from --pull-never localhost/quorate)
 JWT_SECRET=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export JWT_SECRET
-run() { buildah run --network host --env JWT_SECRET "$server" -- "$@"; }
+run() { buildah run --network host --env "JWT_SECRET=$JWT_SECRET" "$server" -- "$@"; }
 run /quorate --node-id=image --host=127.0.0.1 --port=0 --cluster-port=0 >"$dir/log" 2>&1 &
 job=$!
 
