@@ -3,6 +3,7 @@ package quorate_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,19 @@ func TestADeviceThatWasAwayTooLongBringsNothingBack(t *testing.T) {
 		if len(records.Buckets) == 0 && len(sets.Buckets) == 0 {
 			break
 		}
+	}
+
+	shown := scrape(t, port)
+	for _, line := range []string{
+		`service_tombstone_pruned_total{kind="record"} 1`, `service_tombstone_pruned_total{kind="tag"} 1`, `service_tombstones{kind="tag"} 0`,
+		`service_ormap_tombstone_bytes 0`, `service_crdt_merges_total{type="or"} 2`,
+	} {
+		if !strings.Contains(shown, "\n"+line+"\n") {
+			t.Errorf("the metrics do not say %s", line)
+		}
+	}
+	if strings.Contains(shown, "\nservice_tombstone_epoch_seconds 0\n") || strings.Contains(shown, "\nservice_ormap_tombstone_bytes_total 0\n") {
+		t.Error("the metrics know no collecting")
 	}
 
 	device := dial(ctx, t, port)

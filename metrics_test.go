@@ -25,6 +25,22 @@ raft_fsync_duration_seconds replication_lag_entries locks_held build_info
 tombstones tombstone_pruned_total tombstone_prune_passes_total tombstone_prune_absent_total
 tombstone_stale_writes_total tombstone_pruned_through_seconds tombstone_epoch_seconds`
 
+// scrape is what a node shows.
+func scrape(t *testing.T, port int) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(shown)
+}
+
 // shownMetrics are the names of all series that a fresh node shows, with and without the
 // endings of histograms.
 func shownMetrics(t *testing.T) map[string]bool {
@@ -36,21 +52,12 @@ func shownMetrics(t *testing.T) map[string]bool {
 	cfg.Storage.Path = filepath.Join(t.TempDir(), "n1.db")
 	port, end := embed(t, cfg)
 	awaitReady(t, port)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shown := scrape(t, port)
 	if err := end(); err != nil {
 		t.Error(err)
 	}
 	exists := map[string]bool{}
-	for line := range strings.SplitSeq(string(shown), "\n") {
+	for line := range strings.SplitSeq(shown, "\n") {
 		if name := metricNames.FindString(line); name != "" && strings.HasPrefix(line, name) {
 			exists[name] = true
 			exists[strings.TrimSuffix(name, "_count")] = true
