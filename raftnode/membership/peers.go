@@ -37,9 +37,9 @@ func newPeerBook(t Timing, now time.Time) *peerBook {
 func (b *peerBook) update(msg pingMessage, now time.Time) {
 	b.detector.contact(string(msg.ID), now)
 	for id, millis := range msg.HeardMillis {
-		ago := time.Duration(millis) * time.Millisecond
-		if ago >= 0 && ago < b.hearsay {
-			b.detector.contact(string(id), now.Add(-ago))
+		// Compared before it is multiplied: what is too long for a duration wraps to any.
+		if millis >= 0 && millis < b.hearsay.Milliseconds() {
+			b.detector.contact(string(id), now.Add(-time.Duration(millis)*time.Millisecond))
 		}
 	}
 	b.mu.Lock()
