@@ -129,7 +129,7 @@ func (w *CounterWatch) Close() {
 // counterLocked takes the answer to an addition, by its id, or to a request for the counter,
 // in their order.
 func (c *Client) counterLocked(m *protocol.CounterResponse) {
-	k := c.calls[m.RequestID]
+	k := c.pendingLocked(m.RequestID, protocol.KindCounterSync, protocol.KindCounterRequest)
 	if m.RequestID == "" {
 		k = c.oldestLocked(c.conn, protocol.KindCounterRequest.String(), m.Name)
 	}

@@ -20,7 +20,7 @@ func (c *Client) handle(cn *conn, m protocol.Message) {
 	case *protocol.OpAck:
 		c.ackedLocked(cn, m)
 	case *protocol.OpRejected:
-		if k := c.calls[m.OpID]; k != nil {
+		if k := c.pendingLocked(m.OpID, protocol.KindOpBatch); k != nil {
 			c.failLocked(k, m.Code, m.Reason, false)
 		}
 	case *protocol.ErrorMessage:
@@ -48,6 +48,15 @@ func (c *Client) handle(cn *conn, m protocol.Message) {
 	case *protocol.TopicMessage:
 		c.publishedLocked(m)
 	}
+}
+
+// pendingLocked is the call with an id if it is of one of the kinds that an answer is for,
+// nil otherwise: what a server sends under the id of something else answers nothing.
+func (c *Client) pendingLocked(id string, kinds ...protocol.Kind) *call {
+	if k := c.calls[id]; k != nil && slices.Contains(kinds, k.kind) {
+		return k
+	}
+	return nil
 }
 
 // pongLocked takes the answer to a heartbeat.
@@ -82,7 +91,7 @@ func (c *Client) ackedLocked(cn *conn, m *protocol.OpAck) {
 		return
 	}
 	for i := range m.Results {
-		if k := c.calls[m.Results[i].OpID]; k != nil && m.Results[i].Success {
+		if k := c.pendingLocked(m.Results[i].OpID, protocol.KindOpBatch); k != nil && m.Results[i].Success {
 			k.level = m.Results[i].AchievedLevel
 			c.settleLocked(k, nil, nil)
 		}

@@ -210,7 +210,7 @@ func (c *Client) keep(l *Lock) bool {
 // what another caller holds or is about to get. A lock belongs to the connection before the
 // next message is read, which may be such a grant with the same token.
 func (c *Client) grantedLocked(cn *conn, m *protocol.LockGranted) {
-	if k := c.calls[m.RequestID]; k != nil {
+	if k := c.pendingLocked(m.RequestID, protocol.KindLockRequest); k != nil {
 		if l := k.wants; l != nil {
 			l.conn, l.token = cn, m.FencingToken
 			cn.locks[l] = struct{}{}
@@ -238,7 +238,7 @@ func (c *Client) returnLocked(name string, token uint64) {
 // releasedLocked takes the outcome of a release or a renewal, or the end of a request, which
 // has no id.
 func (c *Client) releasedLocked(m *protocol.LockReleased) {
-	k := c.calls[m.RequestID]
+	k := c.pendingLocked(m.RequestID, protocol.KindLockRequest, protocol.KindLockRelease)
 	if m.RequestID == "" && !m.Success {
 		k = c.oldestLocked(c.conn, protocol.KindLockRequest.String(), m.Name)
 		if k != nil && k.renews {

@@ -168,7 +168,7 @@ func (c *Client) rowsLocked(m *protocol.QueryResp) {
 		f.beginLocked(m)
 		return
 	}
-	k := c.calls[m.QueryID]
+	k := c.pendingLocked(m.QueryID, protocol.KindQuerySub)
 	switch {
 	case k == nil:
 	case code != 0:
