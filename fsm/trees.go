@@ -3,6 +3,7 @@ package fsm
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/quorate/quorate/fsm/codec"
@@ -111,7 +112,11 @@ func (t *trees) loadLeaf(key string, value []byte) error {
 	}
 	kind, bucket := merkle.Kind(rest[0]), binary.BigEndian.Uint16([]byte(rest[1:]))
 	r := codec.NewReader(value)
-	b := merkle.Bucket{Sum: r.Uint32(), Keys: uint32(r.Uvarint()), Changed: r.Uvarint()}
+	sum, keys, changed := r.Uint32(), r.Uvarint(), r.Uvarint()
+	if keys > math.MaxUint32 {
+		r.Fail("%d keys", keys)
+	}
+	b := merkle.Bucket{Sum: sum, Keys: uint32(keys), Changed: changed}
 	if err := r.End(); err != nil || bucket >= merkle.Buckets || kind != merkle.Records && kind != merkle.Sets {
 		return fmt.Errorf("leaf %q: %w", key, storage.ErrCorrupt)
 	}
