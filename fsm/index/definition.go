@@ -57,9 +57,12 @@ func Decode(value []byte) ([]Definition, error) {
 	if d.Format != documentFormat || len(d.Indexes) > MaxDefinitions {
 		return nil, fmt.Errorf("%w: format %d with %d definitions", ErrFormat, d.Format, len(d.Indexes))
 	}
-	for i := range d.Indexes {
-		if t := d.Indexes[i].Type; t != Hash && t != Navigable {
-			return nil, fmt.Errorf("%w: index of type %q", ErrFormat, t)
+	for i, def := range d.Indexes {
+		if def.Type != Hash && def.Type != Navigable {
+			return nil, fmt.Errorf("%w: index of type %q", ErrFormat, def.Type)
+		}
+		if Find(d.Indexes[:i], def.MapName, def.Attribute) >= 0 {
+			return nil, fmt.Errorf("%w: two indexes of map %q by %q", ErrFormat, def.MapName, def.Attribute)
 		}
 	}
 	return d.Indexes, nil

@@ -136,7 +136,20 @@ func decodeSettings(value []byte) (Change, error) {
 	if s.Format != settingsFormat {
 		return Change{}, fmt.Errorf("decode settings: format %d", s.Format)
 	}
+	for name, value := range s.Values.numbers() {
+		if limits := bounds[name]; value != nil && (*value < limits[0] || *value > limits[1]) {
+			return Change{}, fmt.Errorf("decode settings: %s is %d", name, *value)
+		}
+	}
 	return s.Values, nil
+}
+
+// numbers are the settings that have bounds.
+func (c Change) numbers() map[string]*int64 {
+	return map[string]*int64{
+		"gcIntervalMs": c.GCIntervalMs, "maxConcurrentOperations": c.MaxConcurrentOperations,
+		"maxConnections": c.MaxConnections, "operationsPerSecond": c.OperationsPerSecond,
+	}
 }
 
 // on is what is in force when c changes from.

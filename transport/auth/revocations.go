@@ -39,7 +39,8 @@ type storedRevocations struct {
 	Revocations []Revocation `json:"revocations"`
 }
 
-// DecodeRevocations reads the document, which is sorted by subject; an empty one is none.
+// DecodeRevocations reads the document; an empty one is none. The list is sorted by subject,
+// and has each once.
 func DecodeRevocations(value []byte) ([]Revocation, error) {
 	if len(value) == 0 {
 		return nil, nil
@@ -48,10 +49,12 @@ func DecodeRevocations(value []byte) ([]Revocation, error) {
 	if err := json.Unmarshal(value, &s); err != nil {
 		return nil, fmt.Errorf("decode revocations: %w", err)
 	}
-	if s.Format != revocationsFormat {
-		return nil, fmt.Errorf("decode revocations: format %d", s.Format)
+	if s.Format != revocationsFormat || len(s.Revocations) > MaxRevocations {
+		return nil, fmt.Errorf("decode revocations: format %d with %d of them", s.Format, len(s.Revocations))
 	}
-	return s.Revocations, nil
+	// One that the search does not find could not be lifted.
+	slices.SortStableFunc(s.Revocations, func(a, b Revocation) int { return strings.Compare(a.Subject, b.Subject) })
+	return slices.CompactFunc(s.Revocations, func(a, b Revocation) bool { return a.Subject == b.Subject }), nil
 }
 
 // EncodeRevocations writes the document. The error wraps ErrTooManyRevocations.
