@@ -150,13 +150,3 @@ func TestGroupsMustBeCompleteAndInTheirPlaces(t *testing.T) {
 		}
 	}
 }
-
-func FuzzReader(f *testing.F) {
-	f.Add(sample(f))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		_, err := backup.Verify(bytes.NewReader(content))
-		if err != nil && !errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrFormat) {
-			t.Errorf("untyped error %v", err)
-		}
-	})
-}
