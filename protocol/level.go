@@ -35,12 +35,12 @@ func (w WriteConcern) String() string {
 }
 
 // ParseWriteConcern maps the wire spelling to its level. The empty string is
-// LevelDefault; any other unknown spelling is an error.
+// LevelDefault; any other unknown spelling is an error wrapping ErrValue.
 func ParseWriteConcern(s string) (WriteConcern, error) {
 	for i, name := range levelNames {
 		if s == name {
 			return WriteConcern(i), nil
 		}
 	}
-	return LevelDefault, fmt.Errorf("unknown write concern %q", s)
+	return LevelDefault, fmt.Errorf("write concern %q: %w", s, ErrValue)
 }
