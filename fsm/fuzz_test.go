@@ -92,6 +92,7 @@ func FuzzLoad(f *testing.F) {
 		{Key: horizonKey, Value: encodeHorizon(Horizon{ClosedMillis: 3, PrunedMillis: 2, CollectedMillis: 1})},
 		{Key: leaf.key(4095), Value: encodeLeaf(merkle.Bucket{Sum: 1, Keys: 2, Changed: 3})},
 		{Key: leaf.key(4096), Value: encodeLeaf(merkle.Bucket{})},
+		{Key: storage.Key{Section: storage.SectionLeaves, Bytes: "\x80\x00\x02\x00\x30"}, Value: []byte("000000")},
 		{Key: leaf.key(1), Value: []byte{0, 0, 0, 0, 0x81, 0x80, 0x80, 0x80, 0x10, 1}},
 	} {
 		f.Add(byte(it.Key.Section), it.Key.Bytes, it.Value)

@@ -30,7 +30,8 @@ func splitName(bytes string) (mapName, name string, err error) {
 	// The uvarint needs a byte slice; ten bytes hold any.
 	var head [binary.MaxVarintLen64]byte
 	n, width := binary.Uvarint(head[:copy(head[:], bytes)])
-	if width <= 0 || n > uint64(len(bytes)-width) {
+	// A length in more bytes than it needs would give one name two keys.
+	if width <= 0 || width > 1 && bytes[width-1] == 0 || n > uint64(len(bytes)-width) {
 		return "", "", fmt.Errorf("key %q: %w", bytes, storage.ErrCorrupt)
 	}
 	rest := bytes[width:]
