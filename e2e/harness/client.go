@@ -146,6 +146,10 @@ func (c *Client) receive(ctx context.Context) (protocol.Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUndecodable, err)
 	}
+	// Clients have another layout for what is in a BATCH, and end with one of the server's.
+	if m.Kind() == protocol.KindBatch || m.Kind().Direction() == protocol.ClientToServer {
+		return nil, fmt.Errorf("%w: a server sends no %s", errUndecodable, m.Kind())
+	}
 	return m, nil
 }
 

@@ -126,7 +126,12 @@ func (c *client) read(wait time.Duration) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return protocol.Decode(frame)
+	m, err := protocol.Decode(frame)
+	// Clients have another layout for what is in a BATCH, and end with one of ours.
+	if err == nil && (m.Kind() == protocol.KindBatch || m.Kind().Direction() == protocol.ClientToServer) {
+		err = fmt.Errorf("server sent a %s", m.Kind())
+	}
+	return m, err
 }
 
 // nextFrame reads one frame as it is.

@@ -202,10 +202,26 @@ func TestTruncatedBatchIsHandledUpToTheCut(t *testing.T) {
 func TestBatchFrameOfTooManyItemsIsRefusedAsAWhole(t *testing.T) {
 	f := start(t)
 	c := f.dial()
-	ping := encode(t, &protocol.Ping{})
-	c.send(&protocol.Batch{Count: 1, Data: bytes.Repeat(protocol.AppendBatch(nil, ping), protocol.MaxBatchItems+1)})
+	write, ping := encode(t, batch(put("1", "m", "a", 1))), encode(t, &protocol.Ping{})
+	items := func(n int) *protocol.Batch {
+		data := protocol.AppendBatch(nil, write)
+		return &protocol.Batch{Count: 1, Data: append(data, bytes.Repeat(protocol.AppendBatch(nil, ping), n-1)...)}
+	}
+	c.send(items(protocol.MaxBatchItems + 1))
 	require.Equal(t, protocol.CodeTooLarge, expect[*protocol.ErrorMessage](c).Code)
 	c.silent()
+	require.Empty(t, f.backend.written(), "nothing of it is handled")
+	c.sendRaw(encode(t, items(protocol.MaxBatchItems)))
+	for pongs, acks := 0, 0; pongs < protocol.MaxBatchItems-1 || acks < 1; {
+		switch m := c.next().(type) {
+		case *protocol.Pong:
+			pongs++
+		case *protocol.OpAck:
+			acks++
+		default:
+			t.Fatalf("unexpected %s", m.Kind())
+		}
+	}
 }
 
 func TestItemsOfABatchFrameCountForTheRate(t *testing.T) {
