@@ -47,6 +47,9 @@ type conn struct {
 	// then name what they cover, because without results they would claim
 	// everything that was sent before.
 	failed atomic.Bool
+	// unread: a frame that may have held writes was not read, so that they have no verdict.
+	// Acknowledgements list what they cover from then on, too.
+	unread atomic.Bool
 
 	auth    authState
 	turns   turns
@@ -153,6 +156,7 @@ func (c *conn) read() ([]byte, error) {
 		limit = c.srv.cfg.AuthFrameBytes
 	}
 	if kind != websocket.MessageBinary {
+		c.unread.Store(true)
 		c.srv.metrics.received(protocol.KindInvalid, 0)
 		_, err := io.Copy(io.Discard, r)
 		return nil, err
@@ -172,6 +176,7 @@ func (c *conn) readFrame(r io.Reader, limit int) ([]byte, error) {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if len(buf) > limit {
+			c.unread.Store(true)
 			_, err := io.Copy(io.Discard, r)
 			return nil, err
 		}

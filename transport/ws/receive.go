@@ -40,12 +40,21 @@ func (c *conn) receive(frame []byte) {
 func (c *conn) receiveEarly(m protocol.Message, err error, size int) {
 	if err != nil {
 		c.srv.metrics.received(protocol.KindInvalid, size)
+		c.unread.Store(true)
 		return
 	}
 	c.srv.metrics.received(m.Kind(), size)
+	if holdsWrites(m.Kind()) {
+		c.unread.Store(true)
+	}
 	if m, ok := m.(*protocol.Auth); ok {
 		c.receiveAuth(m)
 	}
+}
+
+// holdsWrites reports whether messages of a kind bring operations that are acknowledged.
+func holdsWrites(kind protocol.Kind) bool {
+	return kind == protocol.KindClientOp || kind == protocol.KindOpBatch || kind == protocol.KindBatch
 }
 
 // receiveBroken handles a frame that cannot be understood. An unknown type is a
@@ -53,6 +62,10 @@ func (c *conn) receiveEarly(m protocol.Message, err error, size int) {
 // most once a second.
 func (c *conn) receiveBroken(err error, size int) {
 	c.srv.metrics.received(protocol.KindInvalid, size)
+	var decode *protocol.DecodeError
+	if errors.As(err, &decode) && (decode.Kind == protocol.KindInvalid || holdsWrites(decode.Kind)) {
+		c.unread.Store(true)
+	}
 	if !c.allow(1) || errors.Is(err, protocol.ErrUnknownKind) {
 		return
 	}
@@ -172,6 +185,7 @@ func (c *conn) receiveBatch(m *protocol.Batch) {
 		c.dispatch(inner, envelope{size: len(frame), paid: 1, inner: true})
 	}
 	if err != nil {
+		c.unread.Store(true)
 		c.reply(failure(protocol.CodeMalformed, "batch is cut short: everything before the last item was handled"))
 	}
 }

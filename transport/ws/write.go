@@ -114,7 +114,7 @@ func (c *conn) finishWrite(p *judge.Plan, t turn, verdicts []partitions.Verdict,
 	case err == nil:
 		p.Settle(verdicts)
 		c.replyAll(p.Rejections())
-		p.Itemised = p.Itemised || c.failed.Load()
+		p.Itemised = p.Itemised || c.failed.Load() || c.unread.Load()
 		if ack := p.Acknowledgement(verdicts); ack != nil {
 			c.reply(ack)
 		}
