@@ -89,10 +89,21 @@ func TestStampedPutTakesTheEntryStampOfItsPosition(t *testing.T) {
 // The stamp of a write is replaced when it is too far in the future. When it is sent again, it
 // may not be that far any more, or in the past.
 func TestTheRepeatOfAWriteFromTheFutureChangesNothing(t *testing.T) {
+	for _, dedup := range []string{"", "id"} {
+		sent := command.Put{Map: "m", Key: "k", Record: record("future", ts(70_000, 0)), Dedup: dedup}
+		replaced := sent
+		if dedup == "" {
+			replaced.Dedup = sent.FarDedup()
+		}
+		replaced.Stamped, replaced.Record.Timestamp = true, protocol.Timestamp{}
+		repeatChangesNothing(t, sent, replaced)
+	}
+}
+
+// repeatChangesNothing applies replaced, which sent became the first time, and then sent.
+func repeatChangesNothing(t *testing.T, sent, replaced command.Put) {
+	t.Helper()
 	r := newRig(t, 1)
-	sent := command.Put{Map: "m", Key: "k", Record: record("future", ts(70_000, 0))}
-	replaced := sent
-	replaced.Dedup, replaced.Stamped, replaced.Record.Timestamp = sent.FarDedup(), true, protocol.Timestamp{}
 	first := r.apply(entry(1, ts(5_000, 0), command.EncodePut(replaced)))[0][0]
 	later := ts(6_000, 0)
 	r.apply(entry(2, later, put("m", "k", "later", later)))

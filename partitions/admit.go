@@ -52,8 +52,11 @@ func (r *Router) admit(cmds []raftnode.Command) ([]raftnode.Command, error) {
 			cmds = append([]raftnode.Command(nil), cmds...)
 			copied = true
 		}
-		// The stamp that is replaced still tells a repeat from a new write.
-		put.Dedup = put.FarDedup()
+		// The stamp that is replaced still tells a repeat from a new write. One that has an
+		// id already comes with that again, also when its stamp is not the future any more.
+		if put.Dedup == "" {
+			put.Dedup = put.FarDedup()
+		}
 		put.Stamped = true
 		put.Record.Timestamp = protocol.Timestamp{}
 		cmds[i] = command.EncodePut(put)

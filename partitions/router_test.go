@@ -200,6 +200,19 @@ func TestAStampFromTheFutureIsReplacedAndTheClockDoesNotFollow(t *testing.T) {
 	}
 }
 
+// A fenced write has an id, by which its repeat is known when its stamp is the future no more.
+func TestAWriteWithAnIDKeepsItWhenItsStampIsReplaced(t *testing.T) {
+	c := newFakeCluster(t, 1)
+	put := command.Put{Map: "m", Key: "k", Dedup: "id", Fence: command.Fence{Lock: "l", Token: 7}}
+	put.Record = op("k", fakeNow+3_600_000).Record
+	admitted, err := c.router(1).admit([]raftnode.Command{command.EncodePut(put)})
+	require.NoError(t, err)
+	got, err := command.DecodePut(admitted[0])
+	require.NoError(t, err)
+	require.True(t, got.Stamped)
+	require.Equal(t, "id", got.Dedup)
+}
+
 // A physical clock that was set back must not make the present look like the future.
 func TestWhatTheClusterHasReachedIsNotTheFuture(t *testing.T) {
 	c := newFakeCluster(t, 1)
