@@ -69,6 +69,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add(uint32(pageHeader+16), []byte{1}, uint32(fuzzedPages+pageHeader+16), []byte{1}, true)
 	f.Add(uint32(pageHeader+40), []byte{9}, uint32(fuzzedPages+pageHeader+40), []byte{9}, true)
 	f.Add(uint32(pageHeader+32), []byte{9}, uint32(fuzzedPages+pageHeader+32), []byte{9}, true)
+	// Pages of another size, and more of them than there are, by the second meta page alone.
+	f.Add(uint32(fuzzedPages+pageHeader+8), []byte{0x30}, uint32(fuzzedPages+pageHeader+42), []byte{0x30, 0x30}, true)
 	f.Fuzz(func(t *testing.T, at uint32, patch []byte, at2 uint32, patch2 []byte, resum bool) {
 		file := bytes.Clone(content)
 		copy(file[int(at)%len(file):], patch)

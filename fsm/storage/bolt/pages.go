@@ -24,6 +24,7 @@ const (
 	pageLeaf       = 2
 	elementBucket  = 1
 	metaMagic      = 0xED0CDAED
+	metaVersion    = 2
 	largestOfPages = 1 << 26
 	deepest        = 64
 )
@@ -68,10 +69,15 @@ func broken(page uint64, format string, args ...any) error {
 	return fmt.Errorf("%w: page %d: %s", storage.ErrCorrupt, page, fmt.Sprintf(format, args...))
 }
 
-// meta reads the newer valid one of the two meta pages and returns the root of the tree.
+// meta reads the newer valid one of the two meta pages and returns the root of the tree. It
+// looks where bbolt does: at the start, and one page behind, which is somewhere at a power of
+// two if the first page does not say.
 func (c *pageChecker) meta(fileSize int64) (root uint64, err error) {
-	newest, found := uint64(0), false
+	newest, found, first := uint64(0), false, uint64(0)
 	for at := int64(0); at <= 16<<20 && at < fileSize; at = max(2*at, 1024) {
+		if at != 0 && first != 0 && uint64(at) != first {
+			continue
+		}
 		b := make([]byte, pageHeader+metaBytes)
 		if _, err := c.file.ReadAt(b, at); err != nil {
 			break // too short, or unreadable, which shows again
@@ -80,12 +86,20 @@ func (c *pageChecker) meta(fileSize int64) (root uint64, err error) {
 		size := uint64(binary.LittleEndian.Uint32(b[8:]))
 		h := fnv.New64a()
 		_, _ = h.Write(b[:56]) // never fails
-		if binary.LittleEndian.Uint32(b) != metaMagic || h.Sum64() != binary.LittleEndian.Uint64(b[56:]) || at != 0 && uint64(at) != size {
+		if binary.LittleEndian.Uint32(b) != metaMagic || binary.LittleEndian.Uint32(b[4:]) != metaVersion || h.Sum64() != binary.LittleEndian.Uint64(b[56:]) {
 			continue
+		}
+		if at == 0 {
+			first = size
+		} else if uint64(at) != size {
+			return 0, fmt.Errorf("%w: the meta page at %d says that pages have %d bytes", storage.ErrCorrupt, at, size)
 		}
 		if tx := binary.LittleEndian.Uint64(b[48:]); !found || tx > newest {
 			newest, found = tx, true
 			root, c.size, c.end = binary.LittleEndian.Uint64(b[16:]), size, binary.LittleEndian.Uint64(b[40:])
+		}
+		if at != 0 {
+			break
 		}
 	}
 	switch {
