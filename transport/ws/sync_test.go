@@ -157,6 +157,9 @@ func TestAPushIsMergedAndNotAnswered(t *testing.T) {
 	require.Equal(t, &protocol.ServerEvent{MapName: "labels", EventType: protocol.OpORAdd, Key: "tags", ORRecord: orRecord("c"), ORTag: "c"}, second)
 	writer.silent()
 	watcher.silent()
+	for _, op := range f.backend.written() {
+		require.False(t, op.Add != nil && op.Add.Tag == "gone", "what the client itself knows to be removed is not brought")
+	}
 
 	writer.send(&protocol.ORMapPushDiff{MapName: "$sys/x", Entries: []protocol.OREntry{}})
 	require.Equal(t, protocol.CodeForbidden, expect[*protocol.ErrorMessage](writer).Code)

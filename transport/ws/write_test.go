@@ -139,6 +139,11 @@ func TestAnIDGetsOneVerdict(t *testing.T) {
 	require.Equal(t, []string{"8"}, resultIDs(ack))
 	require.Len(t, f.backend.written(), 3)
 	c.silent()
+
+	c.send(batch(put("7", "m", "a", 1), put("7", "m", "a", 2), put("7", "m", "a", 2)))
+	require.Equal(t, "7", expect[*protocol.OpRejected](c).OpID)
+	require.Empty(t, expect[*protocol.OpAck](c).Results)
+	require.Len(t, f.backend.written(), 3, "equal ones among others do not stand")
 }
 
 func TestUnavailableIsAnErrorAndKeepsTheConnection(t *testing.T) {
