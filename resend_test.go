@@ -166,8 +166,12 @@ func TestOperationsSentAgainAreAnsweredAndHaveNoSecondEffect(t *testing.T) {
 		next[*protocol.OpAck](other)
 		return batch.Ops[0].Key
 	}
+	last := mark()
+	if told := writer.told(last); len(told) != 1 || told[0].Key != "future" {
+		t.Errorf("the writer, who does not know one stamp, is told %+v", told)
+	}
 	var kinds []string
-	for _, e := range follower.told(mark()) {
+	for _, e := range follower.told(last) {
 		kinds = append(kinds, string(e.EventType)+" "+e.Key)
 	}
 	want := []string{"PUT stamped", "PUT unstamped", "PUT future", "REMOVE stamped", "OR_ADD k", "OR_REMOVE k"}
