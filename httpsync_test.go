@@ -1,14 +1,11 @@
 package quorate_test
 
 import (
-	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate"
 	"github.com/quorate/quorate/protocol"
 )
 
@@ -25,13 +22,7 @@ func deltaKeys(answer *protocol.HTTPSyncResponse) map[string]protocol.OpType {
 // once however it is sent again, and reads deltas before and after a restart. A client whose
 // clock is wrong drags nobody along.
 func TestPostSyncGoesOnWhereItWasAcrossARestart(t *testing.T) {
-	noLeaks(t)
-	cfg := quorate.DefaultServerConfig()
-	cfg.NodeID, cfg.Security.NoAuth, cfg.Storage.Path = "n1", true, filepath.Join(t.TempDir(), "n1.db")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	port, end := embed(t, cfg)
-	awaitReady(t, port)
+	ctx, cfg, port, end := embedAlone(t)
 	follower, other := &device{t: t, ctx: ctx}, &device{t: t, ctx: ctx}
 	follower.connect(port)
 	other.connect(port)

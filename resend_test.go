@@ -127,17 +127,25 @@ func operations() []protocol.ClientOp {
 	return ops
 }
 
+// embedAlone starts a server without peers and authentication, which end stops; with cfg it
+// starts again. ctx ends after a minute.
+func embedAlone(t *testing.T) (ctx context.Context, cfg quorate.ServerConfig, port int, end func() error) {
+	t.Helper()
+	noLeaks(t)
+	cfg = quorate.DefaultServerConfig()
+	cfg.NodeID, cfg.Security.NoAuth, cfg.Storage.Path = "n1", true, filepath.Join(t.TempDir(), "n1.db")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	port, end = embed(t, cfg)
+	awaitReady(t, port)
+	return ctx, cfg, port, end
+}
+
 // TestOperationsSentAgainAreAnsweredAndHaveNoSecondEffect sends growing batches, as a client
 // does that writes faster than it is answered, and all of them again over another connection
 // and after a restart: every batch has its own answer, and every operation its one event.
 func TestOperationsSentAgainAreAnsweredAndHaveNoSecondEffect(t *testing.T) {
-	noLeaks(t)
-	cfg := quorate.DefaultServerConfig()
-	cfg.NodeID, cfg.Security.NoAuth, cfg.Storage.Path = "n1", true, filepath.Join(t.TempDir(), "n1.db")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	port, end := embed(t, cfg)
-	awaitReady(t, port)
+	ctx, cfg, port, end := embedAlone(t)
 	writer, follower := &device{t: t, ctx: ctx}, &device{t: t, ctx: ctx}
 	writer.connect(port)
 	follower.connect(port)

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tinylib/msgp/msgp"
 
-	"github.com/quorate/quorate"
 	"github.com/quorate/quorate/protocol"
 	"github.com/quorate/quorate/protocol/merkle"
 )
@@ -58,13 +56,7 @@ func lifetimes() (records map[string]protocol.Record, set protocol.ORRecord) {
 // is in no answer, and that it is still what it was to all who sync: in the tree, in leaves
 // and deltas with its lifetime, and for the merge, also after a restart.
 func TestALifetimeHidesARecordFromReadsAndChangesNothing(t *testing.T) {
-	noLeaks(t)
-	cfg := quorate.DefaultServerConfig()
-	cfg.NodeID, cfg.Security.NoAuth, cfg.Storage.Path = "n1", true, filepath.Join(t.TempDir(), "n1.db")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	port, end := embed(t, cfg)
-	awaitReady(t, port)
+	ctx, cfg, port, end := embedAlone(t)
 	records, value := lifetimes()
 	batch := &protocol.OpBatch{}
 	for key, rec := range records {
