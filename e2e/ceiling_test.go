@@ -19,7 +19,7 @@ const (
 	// ceilingMB is the RAM ceiling of the node, beyondMB the values that are written to it.
 	ceilingMB = 16
 	beyondMB  = 10 * ceilingMB
-	// besideMB is what a node takes beside the ceiling: two journals of 16 MiB, buffers of
+	// besideMB is what a node takes beside the ceiling: two journals of 32 MiB, buffers of
 	// the log and of connections, and garbage that is not collected yet.
 	besideMB = 128
 

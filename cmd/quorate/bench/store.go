@@ -296,6 +296,6 @@ func (report *StoreReport) writeText(out io.Writer) error {
 	return w.Flush()
 }
 
-// constantMB is what a node takes beside the ceiling: two journals of 16 MiB, buffers of
+// constantMB is what a node takes beside the ceiling: two journals of 32 MiB, buffers of
 // the log and of connections, and garbage that is not collected yet.
 const constantMB = 128

@@ -35,8 +35,8 @@ type Config struct {
 	JournalBytes int
 }
 
-// DefaultJournalBytes is 16 MiB.
-const DefaultJournalBytes = 16 << 20
+// DefaultJournalBytes is 32 MiB.
+const DefaultJournalBytes = 32 << 20
 
 // Deps are what a Store works with.
 type Deps struct {

@@ -19,7 +19,7 @@ import (
 const (
 	mergeFactor = 2
 	mergeLeast  = 256
-	mergeMost   = 2048
+	mergeMost   = 4096
 )
 
 // Write implements storage.Store. The merge that it owes goes on in transactions of its
