@@ -111,7 +111,7 @@ type export struct {
 
 func newExporter(node *Node) *exporter {
 	e := &exporter{node: node, open: map[uint64]*export{}}
-	node.mux.Handle(methodOutline, func(context.Context, mux.Peer, []byte) ([]byte, error) { return e.outline() })
+	node.mux.Handle(methodOutline, audited(node.log, "backup asked for", func(context.Context, mux.Peer, []byte) ([]byte, error) { return e.outline() }))
 	node.mux.Handle(methodOpen, relayed(node, methodOpen, func(r *openRequest) string { return r.Node }, e.handleOpen))
 	node.mux.Handle(methodRead, relayed(node, methodRead, func(r *readRequest) string { return r.Node }, e.handleRead))
 	node.mux.Handle(methodRelease, relayed(node, methodRelease, func(r *releaseRequest) string { return r.Node }, e.handleRelease))

@@ -30,24 +30,34 @@ func (s *Server) handleOperators(node *Node) {
 		return json.Marshal(s.status(node))
 	})
 	s.handleSupport(node)
-	node.Mux().Handle(methodDrain, func(context.Context, mux.Peer, []byte) ([]byte, error) {
+	node.Mux().Handle(methodDrain, audited(s.log, "drain of this node asked for", func(context.Context, mux.Peer, []byte) ([]byte, error) {
 		s.askDrain()
 		return json.Marshal(s.cfg.NodeID)
-	})
-	node.Mux().Handle(methodLeave, func(ctx context.Context, _ mux.Peer, _ []byte) ([]byte, error) {
+	}))
+	node.Mux().Handle(methodLeave, audited(s.log, "removal of this node asked for", func(ctx context.Context, _ mux.Peer, _ []byte) ([]byte, error) {
 		s.leaving.Add(1)
 		defer s.leaving.Add(-1)
 		if err := node.Leave(ctx); err != nil {
 			return nil, err
 		}
 		return json.Marshal(s.cfg.NodeID)
-	})
+	}))
+}
+
+// audited has the log say who asks for what, before it is done. A tool has no name: it is
+// known by the cluster's secret alone.
+func audited(log hclog.Logger, what string, handle mux.Handler) mux.Handler {
+	audit := log.Named("audit")
+	return func(ctx context.Context, peer mux.Peer, body []byte) ([]byte, error) {
+		audit.Warn(what, "peer", peer.String())
+		return handle(ctx, peer, body)
+	}
 }
 
 // handleTransfers takes requests to hand a leadership over, of operators and of nodes
 // that were asked by one.
 func (n *Node) handleTransfers() {
-	n.mux.Handle(methodTransfer, func(ctx context.Context, _ mux.Peer, body []byte) ([]byte, error) {
+	n.mux.Handle(methodTransfer, audited(n.log, "transfer of a leadership asked for", func(ctx context.Context, _ mux.Peer, body []byte) ([]byte, error) {
 		var req transferRequest
 		if err := json.Unmarshal(body, &req); err != nil {
 			return nil, fmt.Errorf("decode request: %w", err)
@@ -57,7 +67,7 @@ func (n *Node) handleTransfers() {
 			return nil, remoteTransfer(err)
 		}
 		return json.Marshal(done)
-	})
+	}))
 }
 
 // Status returns what the node knows about itself and its cluster, nil while Serve

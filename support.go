@@ -41,7 +41,7 @@ func FetchSupport(ctx context.Context, addr, secret string) (*Support, error) {
 
 // handleSupport answers FetchSupport.
 func (s *Server) handleSupport(node *Node) {
-	node.Mux().Handle(methodSupport, func(context.Context, mux.Peer, []byte) ([]byte, error) {
+	node.Mux().Handle(methodSupport, audited(s.log, "support bundle asked for", func(context.Context, mux.Peer, []byte) ([]byte, error) {
 		metrics, err := metricsText(s.registry)
 		if err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func (s *Server) handleSupport(node *Node) {
 			bundle.Log = s.logTail()
 		}
 		return json.Marshal(bundle)
-	})
+	}))
 }
 
 func head(text string) string {
