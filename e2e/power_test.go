@@ -70,9 +70,7 @@ func (d *diskCluster) cutPower(t *testing.T, rnd *rand.Rand, nodes []*harness.No
 	wg.Wait()
 	require.NoError(t, errors.Join(errs...))
 	for _, n := range nodes {
-		if n.Running() { // it may have met its disk
-			n.Kill()
-		}
+		n.End() // unless it has met its disk
 		require.NoError(t, d.disks[n].Restore())
 		n.Start()
 	}

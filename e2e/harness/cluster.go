@@ -294,7 +294,7 @@ func (c *Cluster) seeds() string {
 
 func (c *Cluster) close() {
 	for _, n := range slices.Concat(c.nodes, c.guests) {
-		n.end()
+		n.End()
 	}
 	if c.Network != nil {
 		c.Network.Close()

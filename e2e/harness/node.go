@@ -335,8 +335,8 @@ func (n *Node) signal(s syscall.Signal) {
 	}
 }
 
-// end makes sure that no process is left.
-func (n *Node) end() {
+// End kills the process if it has not ended by itself, and waits for its end.
+func (n *Node) End() {
 	if n.Running() {
 		_ = n.cmd.Process.Kill()
 		<-n.exited
